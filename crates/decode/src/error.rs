@@ -234,6 +234,17 @@ pub enum OptionsError {
         /// The cache with its parameters.
         cache: String,
     },
+    /// Stores in forwards of their own, beside a decoder that keeps the K/V of its drafts.
+    #[error(
+        "decoder {decoder} keeps the K/V of its drafts, and cache {cache} computes them again in a forward of their own: omit \
+         store, or use mode=reference"
+    )]
+    StoresAlone {
+        /// The decoder.
+        decoder: &'static str,
+        /// The cache with its parameters.
+        cache: String,
+    },
     /// Parameters of the threshold rule without a threshold.
     #[error("decoder {decoder} has {parameter} without tau, expected it with a threshold only: add tau or omit it")]
     ThresholdMissing {

@@ -142,7 +142,7 @@ fn problem(parameter: &Parameter, before: &[Parameter]) -> Option<String> {
     let empty = match kind.of_values() {
         Kind::Count { least, most } => least > most,
         Kind::Number { least, most } => !(least <= most && least.is_finite() && most.is_finite()),
-        Kind::Flag | Kind::OrAuto(_) => false,
+        Kind::Flag | Kind::Or(..) => false,
         Kind::Choice(words) => words.is_empty(),
     };
     if empty {

@@ -64,9 +64,8 @@ fn a_block_is_filled_and_edited_until_it_comes_to_rest() {
 
 #[test]
 fn the_pass_that_changes_nothing_stores_its_block_and_no_other_does() {
-    let two = |post: usize| edited(&format!("edit:post={post}"), "block", 8);
-    let forwards = |post: usize| {
-        let mut session = Session::new(two(post)).unwrap();
+    let forwards = |post: usize, cache: &str| {
+        let mut session = Session::new(edited(&format!("edit:post={post}"), cache, 8)).unwrap();
         let mut rows = Vec::new();
         drive(&mut session, |_, requests| {
             rows.push(requests[0].plan.to_string());
@@ -78,8 +77,13 @@ fn the_pass_that_changes_nothing_stores_its_block_and_no_other_does() {
     let [read, first, second] = [0, 4, 8].map(block);
     let predicting = |block: &str, first: usize| format!("{block} predict {first}..{}", first + 4);
     let [one, two] = [predicting(&first, 4), predicting(&second, 8)];
-    assert_eq!(forwards(16), [&read, &one, &one, &two, &two].map(String::as_str), "at rest");
-    assert_eq!(forwards(0), [&read, &one, &first, &two, &second].map(String::as_str), "by the budget: stored anew");
+    let alone = |post: usize| forwards(post, "block:store=alone");
+    assert_eq!(alone(16), [&read, &one, &one, &two, &two].map(String::as_str), "at rest");
+    assert_eq!(alone(0), [&read, &one, &first, &two, &second].map(String::as_str), "by the budget: stored again");
+    let [with_read, with_first] = [(0, 4), (4, 8)]
+        .map(|(from, first)| format!("live {from}..{0} visible {0} block-causal:4 canvas predict {first}..{0}", first + 4));
+    assert_eq!(forwards(16, "block"), [&with_read, &one, &two, &two].map(String::as_str), "at rest");
+    assert_eq!(forwards(0, "block"), [&with_read, &with_first].map(String::as_str), "with the next block");
 }
 
 #[test]

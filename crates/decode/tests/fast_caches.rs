@@ -79,10 +79,9 @@ fn dual_runs_everything_once_and_then_the_block() {
 #[test]
 fn a_shifted_model_has_to_take_the_first_token_of_each_block() {
     for cache in ["prefix", "dual"] {
-        let plans = plans(small(1, "threshold:tau=0", cache));
         let window = if cache == "prefix" { "3..9" } else { "3..6" };
         assert_eq!(
-            plans,
+            plans(small(1, "threshold:tau=0", &format!("{cache}:start=one"))),
             [
                 "live 0..9 visible 9 full canvas must 3".to_owned(),
                 format!("live {window} visible 9 full canvas predict 4..6"),
@@ -90,6 +89,42 @@ fn a_shifted_model_has_to_take_the_first_token_of_each_block() {
                 "live 6..9 visible 9 full canvas predict 7..9".to_owned(),
             ]
         );
+        assert_eq!(
+            plans(small(1, "threshold:tau=0", cache)),
+            [
+                "live 0..9 visible 9 full canvas predict 4..6 must 3",
+                "live 0..9 visible 9 full canvas predict 7..9 must 6",
+            ],
+            "what else it predicts is of use too"
+        );
+    }
+}
+
+#[test]
+fn a_start_of_one_is_refused_where_no_row_leaves() {
+    for cache in ["prefix:start=one", "dual:start=one"] {
+        let refused = Session::new(small(0, "static", cache)).unwrap_err().to_string();
+        assert!(refused.contains(cache) && refused.contains("models whose rows predict the token"), "{refused}");
+    }
+}
+
+#[test]
+fn the_prompts_rows_run_with_every_so_many_blocks() {
+    let starts = |cache: &str| {
+        let mut options = options(Mask::Full, 0, 3, 12);
+        (options.decoder, options.cache) = ("threshold:tau=0".parse().unwrap(), cache.parse().unwrap());
+        options.block_length = Some(3);
+        plans(options).iter().map(|plan| plan.split("..").next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for cache in ["prefix", "dual"] {
+        let of = |prompt: &str| starts(&format!("{cache}:prompt={prompt}"));
+        assert_eq!(starts(cache), ["live 0"; 4]);
+        assert_eq!(of("1"), ["live 0"; 4]);
+        assert_eq!(of("2"), ["live 0", "live 3", "live 0", "live 3"]);
+        assert_eq!(of("3"), ["live 0", "live 3", "live 3", "live 0"]);
+        assert_eq!(of("first"), ["live 0", "live 3", "live 3", "live 3"]);
+        let refused = format!("{cache}:prompt=0").parse::<CacheSpec>().unwrap_err().to_string();
+        assert!(refused.contains("prompt") && refused.contains("first or a whole number from 1 on"), "{refused}");
     }
 }
 
@@ -167,7 +202,9 @@ proptest! {
         for cache in ["none", "prefix", "dual"] {
             let threshold = shape.run(shift, "threshold:tau=1,strict", cache);
             prop_assert_eq!(&threshold.steps, &shape.run(shift, "static", cache).steps, "{}", cache);
-            prop_assert!(threshold.steps.iter().all(|step| step.len() == 1));
+            // The first token of a block is taken beside the step's own where its row leaves.
+            let most = 1 + usize::from(shift == 1 && cache != "none");
+            prop_assert!(threshold.steps.iter().all(|step| (1..=most).contains(&step.len())));
         }
     }
 
@@ -264,7 +301,7 @@ proptest! {
 
     #[test]
     fn caches_f11_the_first_token_of_a_block_is_greedy_and_no_row_is_borrowed(shape in shapes()) {
-        for cache in ["prefix", "dual"] {
+        for cache in ["prefix:start=one", "dual:start=one"] {
             let mut script = shape.script(1);
             let mut session = Session::new(shape.with(1, "static", cache)).unwrap();
             let needs = session.needs()[0].sequence.clone();
@@ -293,9 +330,9 @@ proptest! {
     fn caches_f12_forwards_of_a_block_lie_between_one_and_its_length(shape in shapes(), decoder in 0usize..4) {
         let decoder = ["static", "threshold:tau=0.3", "factor:f=3", "factor"][decoder];
         for shift in [0, 1] {
-            // A shifted model takes the first token of a block alone.
-            let least = 1 + usize::from(shift == 1 && shape.block > 1);
-            for cache in ["prefix", "dual"] {
+            for cache in ["prefix", "dual", "prefix:start=one", "dual:start=one"].into_iter().take(2 + 2 * shift as usize) {
+                // As published, a shifted model takes the first token of a block alone.
+                let least = 1 + usize::from(cache.contains("one") && shape.block > 1);
                 let run = shape.run(shift, decoder, cache);
                 for start in shape.starts() {
                     let within = start..start + shape.block as u32;
@@ -449,7 +486,7 @@ fn what_a_cap_leaves_over_is_added_to_the_next_step() {
 #[test]
 fn a_step_that_must_take_one_leaves_the_rest_to_the_last() {
     for (schedule, counts) in [(Schedule::Even, vec![1, 2, 2, 3]), (Schedule::Dream, vec![1, 2, 2, 3])] {
-        let mut options = with(1, "static", "dual", BLOCK);
+        let mut options = with(1, "static", "dual:start=one", BLOCK);
         (options.schedule, options.steps) = (schedule, Some(4 * LENGTH / BLOCK));
         let found: Vec<usize> = run(options).steps.iter().map(Vec::len).collect();
         assert_eq!(found, counts.repeat(LENGTH / BLOCK), "{schedule}");

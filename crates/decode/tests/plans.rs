@@ -59,9 +59,18 @@ fn none_on_block_causal_leaves_later_blocks_out() {
 
 #[test]
 fn block_prefills_denoises_and_stores() {
-    let options = with(options(Mask::blocks(4), 0, 9, 5), "static:steps=4", "block", None);
+    let of = |cache: &str| plans(with(options(Mask::blocks(4), 0, 9, 5), "static:steps=4", cache, None));
     assert_eq!(
-        plans(options),
+        of("block"),
+        [
+            "live 0..12 visible 12 block-causal:4 canvas predict 9..12",
+            "live 8..12 visible 12 block-causal:4 canvas predict 11",
+            "live 8..16 visible 16 block-causal:4 canvas predict 12..16",
+            "live 12..16 visible 16 block-causal:4 canvas predict 14..16",
+        ]
+    );
+    assert_eq!(
+        of("block:store=alone"),
         [
             "live 0..8 visible 8 block-causal:4 canvas",
             "live 8..12 visible 12 block-causal:4 canvas predict 9..12",
@@ -76,7 +85,7 @@ fn block_prefills_denoises_and_stores() {
 
 #[test]
 fn block_length_overrides_the_blocks_of_the_attention() {
-    let options = with(options(Mask::blocks(4), 0, 1, 2), "static:steps=2", "block", Some(2));
+    let options = with(options(Mask::blocks(4), 0, 1, 2), "static:steps=2", "block:store=alone", Some(2));
     assert_eq!(
         plans(options),
         [
@@ -138,7 +147,7 @@ fn rows_that_dllm_chooses_by_chance_depend_on_the_seed() {
 
 #[test]
 fn guidance_runs_the_same_rows_twice_and_asks_once() {
-    let mut options = with(options(Mask::blocks(2), 0, 2, 2), "static:steps=1", "block", None);
+    let mut options = with(options(Mask::blocks(2), 0, 2, 2), "static:steps=1", "block:store=alone", None);
     options.cfg_scale = 1.5;
     assert_eq!(
         plans(options.clone()),

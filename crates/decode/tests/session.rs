@@ -256,7 +256,7 @@ fn next_is_the_same_until_it_is_fed() {
     let session = Session::new(options(BLOCKS, 0, 6, 6)).unwrap();
     for _ in 0..3 {
         assert_eq!(session.wants(), Some(0));
-        assert_eq!(session.requests()[0].plan.to_string(), "live 0..4 visible 4 block-causal:4 canvas");
+        assert_eq!(session.requests()[0].plan.to_string(), "live 0..8 visible 8 block-causal:4 canvas predict 6..8");
     }
 }
 
@@ -306,8 +306,9 @@ fn the_receipt_tells_how_it_was_made() {
     let receipt = session.receipt();
     assert_eq!((&receipt.decoder[..], &receipt.cache[..]), ("threshold:tau=0.5", "block"));
     assert_eq!(receipt.exactness, demask_decode::Exactness::Approximate);
-    assert_eq!((receipt.nfe, receipt.forwards, receipt.generated_tokens), (5, 5, 8));
-    assert_eq!((receipt.tokens_per_nfe, receipt.rows, receipt.block_length), (1.6, 20, 4));
+    // The published program stores the prompt and both blocks by forwards of their own.
+    assert_eq!((receipt.nfe, receipt.forwards, receipt.generated_tokens), (5, 2, 8));
+    assert_eq!((receipt.tokens_per_nfe, receipt.rows, receipt.block_length), (1.6, 16, 4));
 }
 
 #[test]

@@ -87,7 +87,9 @@ fn caches_s1_s3_one_token_a_forward() {
             assert_eq!(positions, (3..19).collect::<Vec<_>>(), "{decoder} {cache}");
             assert!(run.steps.iter().all(|step| !step.is_empty()), "every forward decodes");
             if decoder == "slowfast:tau=1.5" {
-                assert_eq!(run.steps.len(), 16);
+                // A first token whose row leaves is taken beside another one, in each of two blocks.
+                let beside = if shift == 1 && ["prefix", "dual"].iter().any(|name| cache.starts_with(name)) { 2 } else { 0 };
+                assert_eq!(run.steps.len(), 16 - beside);
             }
         }
     }
@@ -122,9 +124,10 @@ fn caches_leave_out_the_end() {
     }
     assert_eq!(plans(0, "freecache:block=2,freeze=reference")[3], "live 4..6 visible 6 full canvas predict 4");
     assert_eq!(plans(0, "prefix:horizon=0")[2..4], plans(0, "prefix")[2..4]);
-    // Under shift the first token has to be taken from the block's first forward, which explores nothing.
+    // Under shift the first token has to be taken from the block's first forward, which explores nothing as published.
+    assert_eq!(plans(1, "dual")[0], "live 0..10 visible 10 full canvas predict 3..10 must 2");
     assert_eq!(
-        plans(1, "dual")[..4],
+        plans(1, "dual:start=one")[..4],
         [
             "live 0..10 visible 10 full canvas must 2",
             "live 2..10 visible 10 full canvas predict 3..10",

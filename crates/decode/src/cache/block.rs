@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use demask_step::{Keep, Lanes, Mask, MaskKind, Position, SequenceNeeds, StepPlan, Stores};
 
-use super::{CacheKind, CachePolicy, CacheTraits, Extent, Memory};
+use super::{CacheKind, CachePolicy, CacheTraits, Extent, Memory, Upkeep};
 use crate::{
     choices,
     decoder::{Accepted, Progress, Query, View},
@@ -35,6 +35,16 @@ choices! {
     }
 }
 
+choices! {
+    /// Forward that stores the prompt and a finished block.
+    pub enum Store {
+        /// The next one that predicts.
+        Fused = "fused",
+        /// One of its own, as released.
+        Alone = "alone",
+    }
+}
+
 parameters! {
     /// Finished blocks of a block-diffusion model, stored from their clean tokens.
     pub struct Block {
@@ -43,13 +53,16 @@ parameters! {
         /// blocks of models with attention by pass start with the token that the stored block predicts, or with masks alone
         /// (ports of Nemotron-Labs-Diffusion differ)
         pub canvas: BlockCanvas = BlockCanvas::Seeded;
+        /// forward that stores the prompt and a finished block: the next one that predicts, or one of its own as released;
+        /// fitted: the next one, unless what is stored predicts the next block's first token
+        pub store: Option<Store> = None;
     }
 }
 
 impl CacheKind for Block {
     const NAME: &'static str = "block";
     const SUMMARY: &'static str =
-        "exact cache of block-diffusion models: finished blocks are stored by one clean forward each";
+        "exact cache of block-diffusion models: finished blocks are stored clean, by the next forward that predicts";
     const SOURCE: &'static str = "SDAR block_diffusion_generate; specs/caches.md#6 and specs/freedave.md#1.8";
     const ATTENTION: &'static [MaskKind] = &[MaskKind::BlockCausal, MaskKind::Context];
 
@@ -57,13 +70,17 @@ impl CacheKind for Block {
         let exact = self.live == Live::Whole && self.canvas == BlockCanvas::Seeded;
         let memory = if self.live == Live::Whole { Memory::OfState } else { Memory::OfHistory };
         let whole = self.live == Live::Whole;
-        CacheTraits { exact, memory, spans_blocks: whole, revisable: whole, ..CacheTraits::default() }
+        let stores_alone = self.store == Some(Store::Alone);
+        CacheTraits { exact, memory, spans_blocks: whole, revisable: whole, stores_alone, ..CacheTraits::default() }
     }
 
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
         let context = setup.layout.attention().kind() == MaskKind::Context;
         if self.canvas == BlockCanvas::Masks && !context {
             return Err(OptionsError::CanvasForContext { attention: setup.layout.attention().kind() });
+        }
+        if self.store == Some(Store::Fused) && !fuses(setup) {
+            return Err(OptionsError::Seeds { what: "store=fused", try_instead: "omit store" });
         }
         Ok(())
     }
@@ -73,7 +90,7 @@ impl CacheKind for Block {
         Box::new(BlockCache {
             stored: 0,
             written: 0,
-            fused: false,
+            fused: self.store != Some(Store::Alone) && fuses(setup),
             keep: None,
             stores_last: rules.stores != Stores::IfRead,
             seeds: rules.seeds && self.canvas == BlockCanvas::Seeded,
@@ -81,6 +98,12 @@ impl CacheKind for Block {
             ran: None,
         })
     }
+}
+
+/// Reports whether a store may wait for the next forward that predicts: nobody reads a prediction of its own, and its rows
+/// see what they would see alone.
+fn fuses(setup: &Setup<'_>) -> bool {
+    setup.layout.attention().kind() == MaskKind::BlockCausal && !setup.options.facts.blocks.seeds
 }
 
 /// Slots `[0, stored)` hold the K/V of final tokens, or will with the next forward; `stored` is where a block starts.
@@ -99,7 +122,7 @@ struct BlockCache {
     seeds: bool,
     /// Records whether only the rows of a part run once those of its block have.
     dual: bool,
-    /// Start of the block whose rows have all run, if `dual` asks for it.
+    /// Start of the block whose rows have all run as it is decoded, if `dual` asks for it.
     ran: Option<Position>,
 }
 
@@ -120,10 +143,22 @@ impl BlockCache {
         if !self.dual {
             return;
         }
-        let ran = self.ran.replace(self.stored);
-        if ran == Some(self.stored) && !view.canvas.is_masked(within.start) {
+        let start = view.layout.block(view.block).start;
+        if self.ran.replace(start) == Some(start) && !view.canvas.is_masked(within.start) {
             plan.live.set_range(within.clone());
         }
+    }
+
+    /// End of what is to be stored next: all whole prompt blocks, then each finished block; none if nothing is due.
+    fn due(&self, view: &View<'_>) -> Option<Position> {
+        let start = view.layout.start() as Position;
+        if self.stored < start {
+            return Some(start);
+        }
+        let block = view.layout.block(view.layout.block_of(self.stored));
+        let unread = !self.stores_last && block.end as usize >= view.canvas.len();
+        let due = !block.is_empty() && !unread && view.canvas.is_complete(block.clone());
+        due.then_some(block.end)
     }
 
     /// End of the stored blocks of which a forward computed the final tokens; the progress lists those that it saw beside
@@ -147,32 +182,23 @@ impl BlockCache {
 
 impl CachePolicy for BlockCache {
     fn needs(&self, layout: &Layout) -> SequenceNeeds {
-        let rows = layout.start().max(layout.block_length());
+        let (start, block) = (layout.start(), layout.block_length());
+        // With a store, a forward has the rows of the block that it predicts as well.
+        let rows = if self.fused { (start.max(block) + block).min(layout.len()) } else { start.max(block) };
         SequenceNeeds { positions: layout.len(), rows, ..SequenceNeeds::default() }
     }
 
-    fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> bool {
+    fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> Upkeep {
+        let Some(end) = self.due(view) else { return Upkeep::None };
         if self.fused {
-            return false;
+            return Upkeep::Rides;
         }
-        let start = view.layout.start() as Position;
-        let end = if self.stored < start {
-            // All whole prompt blocks in one forward.
-            start
-        } else {
-            let block = view.layout.block(view.layout.block_of(self.stored));
-            let unread = !self.stores_last && block.end as usize >= view.canvas.len();
-            if block.is_empty() || unread || !view.canvas.is_complete(block.clone()) {
-                return false;
-            }
-            block.end
-        };
         self.fill(view, end, false, plan);
         if self.seeds && view.canvas.is_masked(end) {
             plan.shift = Some(1);
             plan.must.push(end);
         }
-        true
+        Upkeep::Alone
     }
 
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
@@ -230,9 +256,5 @@ impl CachePolicy for BlockCache {
 
     fn reusable(&self) -> Position {
         self.written
-    }
-
-    fn fuse(&mut self) {
-        self.fused = true;
     }
 }

@@ -6,9 +6,9 @@ use demask_step::MaskKind;
 
 use super::{
     CacheKind, CachePolicy, CacheTraits, Memory,
-    prefix::{Behind, BlockStart},
+    prefix::{Behind, BlockStart, Renewal, Start, check_start},
 };
-use crate::{parameters, resolve::Setup};
+use crate::{error::OptionsError, parameters, resolve::Setup};
 
 parameters! {
     /// Cache of the positions before and behind the block, kept from the block's first forward.
@@ -17,6 +17,12 @@ parameters! {
         pub horizon: Option<usize> = None;
         /// one idle forward where the first one completed the block (Fast-dLLM as first released)
         pub idle: bool = false;
+        /// the prompt's rows are computed with the first block and after every so many; first: never again; fitted: 1, as
+        /// published
+        pub prompt: Option<Renewal> = None;
+        /// predictions of a block's first forward that may be committed, where rows predict the token behind them: all, or
+        /// the first one alone as published for Dream
+        pub start: Start = Start::All;
     }
 }
 
@@ -31,7 +37,12 @@ impl CacheKind for Dual {
         CacheTraits { memory: Memory::OfState, ..CacheTraits::default() }
     }
 
+    fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
+        check_start(self.start, setup)
+    }
+
     fn build(&self, _setup: &Setup<'_>) -> Box<dyn CachePolicy> {
-        Box::new(BlockStart::new(Behind::Stale { horizon: self.horizon.unwrap_or(0) }, self.idle))
+        let Self { horizon, idle, prompt, start } = *self;
+        Box::new(BlockStart::new(Behind::Stale { horizon: horizon.unwrap_or(0) }, idle, prompt.unwrap_or(Renewal::Every(1)), start))
     }
 }

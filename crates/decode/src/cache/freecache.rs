@@ -32,7 +32,7 @@ parameters! {
     pub struct FreeCache {
         /// positions that are frozen together, counted from the response's start; auto: all up to the first token in
         /// doubt, which was committed with less than sure and not agreed with by a guide
-        pub block: OrAuto<usize> = OrAuto::Given(256), Kind::OrAuto(&Kind::count(1, usize::MAX));
+        pub block: OrAuto<usize> = OrAuto::Given(256), Kind::or_auto(&Kind::count(1, usize::MAX));
         /// after a forward that saw the block finished; with the one that finished it, as released; never
         pub freeze: Freeze = Freeze::Exact;
         /// live rows from the first mask on, what follows keeps its slots; fitted: all

@@ -22,14 +22,14 @@ use crate::{
     spec::{About, Method, Parameters, Spec, Value},
 };
 
-pub use block::{Block, BlockCanvas, Live};
+pub use block::{Block, BlockCanvas, Live, Store};
 pub use causal::Causal;
 pub use dkv::{Dkv, Shift, Variant};
 pub use dllm::{Boundary, Count, Dllm, FirstLayer, Phase, ProbeBy, Rows};
 pub use dual::Dual;
 pub use freecache::{FreeCache, Freeze};
 pub use none::NoCache;
-pub use prefix::Prefix;
+pub use prefix::{Prefix, Renewal, Start};
 
 /// All cache policies of this crate, the default first.
 pub static CACHES: &[CacheMethod] = &[
@@ -88,6 +88,8 @@ pub struct CacheTraits {
     /// Records whether it takes no token as final before the canvas does, so that decoders may revise what they have
     /// written.
     pub revisable: bool,
+    /// Records whether prefills and stores are forwards of their own, which leave nothing to the K/V of drafts.
+    pub stores_alone: bool,
 }
 
 /// An entry of a registry: a [`CacheKind`] whose type is erased.
@@ -161,6 +163,18 @@ pub enum Memory {
     OfHistory,
 }
 
+/// Rows that have to be computed before the next prediction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Upkeep {
+    /// None.
+    None,
+    /// Those of a forward of their own.
+    Alone,
+    /// Rows that the plan of the next prediction has too. Published programs run them in a forward of their own, which counts
+    /// as one NFE.
+    Rides,
+}
+
 /// Rows and keys of a forward, without drafts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
@@ -178,10 +192,10 @@ pub trait CachePolicy: fmt::Debug + Send {
         SequenceNeeds { positions: layout.len(), rows: layout.len(), ..SequenceNeeds::default() }
     }
 
-    /// A forward that predicts nothing (prefill, store), if one is due: fills the plan and returns `true`. Called before
-    /// each intent until it declines; by default it always does.
-    fn upkeep(&mut self, _view: &View<'_>, _plan: &mut StepPlan) -> bool {
-        false
+    /// Returns what has to be computed before the next prediction (prefill, store), and fills the plan of a forward of its
+    /// own. Called before each intent until no such forward is due; by default nothing ever is.
+    fn upkeep(&mut self, _view: &View<'_>, _plan: &mut StepPlan) -> Upkeep {
+        Upkeep::None
     }
 
     /// Fills the plan of the query's forward.
@@ -242,8 +256,4 @@ pub trait CachePolicy: fmt::Debug + Send {
     fn reusable(&self) -> Position {
         0
     }
-
-    /// Fuses prefills and stores into the forwards that predict from now on, and keeps the K/V of accepted drafts.
-    /// Nothing to do for policies without them.
-    fn fuse(&mut self) {}
 }

@@ -3,7 +3,7 @@
 
 use demask_step::{Mask, MaskKind, Position, StepPlan};
 
-use super::{CacheKind, CachePolicy, CacheTraits, Extent, Memory};
+use super::{CacheKind, CachePolicy, CacheTraits, Extent, Memory, Upkeep};
 use crate::{
     decoder::{Progress, Query, View},
     parameters,
@@ -39,10 +39,10 @@ struct Uncached {
 }
 
 impl CachePolicy for Uncached {
-    fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> bool {
+    fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> Upkeep {
         let start = view.layout.block(view.block).start;
         if !self.seeds || start == 0 || !view.canvas.is_masked(start) {
-            return false;
+            return Upkeep::None;
         }
         plan.mask = match view.layout.attention() {
             Mask::Context { .. } => Mask::Causal,
@@ -52,7 +52,7 @@ impl CachePolicy for Uncached {
         plan.visible = start;
         plan.shift = Some(1);
         plan.must.push(start);
-        true
+        Upkeep::Alone
     }
 
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {

@@ -411,12 +411,6 @@ pub trait Decoder: fmt::Debug + Send {
         needs.predictions = needs.predictions.max(layout.block_length());
     }
 
-    /// Reports whether stores and prefills are to be part of the forwards that predict, where the cache policy can do
-    /// that.
-    fn fuses(&self) -> bool {
-        false
-    }
-
     /// Looks at what the next forward may cost, right before it says what it wants. By default it does not care.
     fn look_ahead(&mut self, _view: &View<'_>, _forecast: &Forecast<'_>) {}
 

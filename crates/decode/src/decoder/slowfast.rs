@@ -172,8 +172,8 @@ impl Decoder for Regions {
 
     fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
         let (&Answer { plan, predictions, .. }, progress) = (answer, &mut *turn.progress);
-        if !plan.must.is_empty() {
-            take_musts(view, plan, predictions, progress);
+        take_musts(view, plan, predictions, progress);
+        if plan.predict.is_empty() {
             return Turned::Settled;
         }
         let (canvas, layout) = (view.canvas, view.layout);

@@ -16,7 +16,7 @@ use demask_step::{
 };
 
 use crate::{
-    cache::{CachePolicy, Memory},
+    cache::{CachePolicy, Memory, Upkeep},
     canvas::Canvas,
     decoder::{Accepted, Answer, Decoder, Forecast, Intent, Progress, Query, Turn, Turned, View, Whose, take_musts},
     event::{Commit, Event, Replacement},
@@ -65,6 +65,8 @@ pub struct Session {
     requests: Vec<Request>,
     /// Number of the requests that the pending forward runs.
     running: usize,
+    /// Records whether the pending forward also has the rows of a prefill or store.
+    rides: bool,
     /// Kept drafts, by sequence.
     kept: Vec<Kept>,
     /// Request of the decoder to a helper.
@@ -92,7 +94,8 @@ impl Session {
     /// Takes the diffusion model's predictions.
     fn absorb(&mut self, predictions: &[Predictions]) -> Turned {
         let ran = &self.requests[..self.running];
-        self.tally.forward(ran, self.cache.nfe(ran.len()), predictions, &self.curve);
+        let nfe = self.cache.nfe(ran.len()) * (1 + usize::from(self.rides));
+        self.tally.forward(ran, nfe, predictions, &self.curve);
         self.progress.clear();
         let Some(predictions) = predictions.first() else { return Turned::Settled };
         if self.phase == Phase::Predict {
@@ -208,6 +211,7 @@ impl Session {
 
     /// Prepares the next forward, or finds that there is none.
     fn advance(&mut self) {
+        self.rides = false;
         self.phase = self.phase_after();
         if self.phase != Phase::Over {
             self.fill_requests();
@@ -231,22 +235,30 @@ impl Session {
         plan.clear();
         // Upkeep runs the canvas.
         self.query.clear();
-        if self.cache.upkeep(&view, plan) {
+        let upkeep = self.cache.upkeep(&view, plan);
+        if upkeep == Upkeep::Alone {
             return Phase::Upkeep;
         }
+        self.rides = upkeep == Upkeep::Rides;
         if stores_first && self.ends_behind_blocks() {
-            return Phase::Over;
+            return self.over();
         }
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
         self.query.clear();
         self.decoder.look_ahead(&view, &Forecast { cache: &*self.cache, curve: &self.curve });
         match self.decoder.intend(&view, &mut self.query) {
-            Intent::Done => Phase::Over,
+            Intent::Done => self.over(),
             Intent::Predict => {
                 self.plan_prediction();
                 Phase::Predict
             }
         }
+    }
+
+    /// Ends a canvas whose last block is not stored: nobody reads it, but published programs count it.
+    fn over(&mut self) -> Phase {
+        self.tally.counts.nfe += self.cache.nfe(self.requests.len()) * usize::from(self.rides);
+        Phase::Over
     }
 
     /// Applies the stop rules that look at finished blocks; `true` if decoding is over.
@@ -274,6 +286,8 @@ impl Session {
         match self.phase {
             Phase::Upkeep => self.advance(),
             Phase::Predict => {
+                let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
+                self.rides = self.cache.upkeep(&view, &mut self.requests[CANVAS].plan) == Upkeep::Rides;
                 self.plan_prediction();
                 self.fill_requests();
             }

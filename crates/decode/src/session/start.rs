@@ -37,7 +37,7 @@ impl Session {
         let setup = Setup { layout: &layout, clock: &clock, steps, ranking: &ranking, options: &options };
         options.cache.check(&setup)?;
         options.decoder.check(&setup)?;
-        let mut cache = options.cache.build(&setup);
+        let cache = options.cache.build(&setup);
         let decoder = match &options.rule {
             Some(rule) => {
                 rule.check(&options)?;
@@ -45,9 +45,6 @@ impl Session {
             }
             None => options.decoder.build(&setup, &*cache),
         };
-        if decoder.fuses() {
-            cache.fuse();
-        }
         let all = needs(&options, &*decoder, &*cache, &layout);
         if all.len() > UNCONDITIONAL {
             canvas = canvas.with_unconditional();
@@ -96,6 +93,7 @@ impl Session {
             kept,
             requests,
             running: 0,
+            rides: false,
             helper,
             query,
             progress,

@@ -63,8 +63,8 @@ pub enum Kind {
     Flag,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// `auto`, or a value of this kind.
-    OrAuto(&'static Kind),
+    /// This word, or a value of this kind.
+    Or(&'static str, &'static Kind),
 }
 
 /// The word for a value that the method chooses by itself.
@@ -81,16 +81,21 @@ impl Kind {
         Self::Number { least, most }
     }
 
-    /// Returns the kind of the values themselves, `auto` left out.
+    /// `auto`, or a value of this kind.
+    pub const fn or_auto(kind: &'static Self) -> Self {
+        Self::Or(AUTO, kind)
+    }
+
+    /// Returns the kind of the values themselves, a word in their place left out.
     pub const fn of_values(self) -> Self {
         match self {
-            Self::OrAuto(kind) => kind.of_values(),
+            Self::Or(_, kind) => kind.of_values(),
             kind => kind,
         }
     }
 
     const fn is_like(self, other: Self) -> bool {
-        if let (Self::OrAuto(kind), Self::OrAuto(other)) = (self, other) {
+        if let (Self::Or(_, kind), Self::Or(_, other)) = (self, other) {
             return kind.is_like(*other);
         }
         matches!(
@@ -109,8 +114,8 @@ impl Kind {
             Self::Number { .. } => text.parse().ok().map(Value::Number),
             Self::Flag => text.parse().ok().map(Value::Flag),
             Self::Choice(words) => words.iter().find(|word| same(word, text)).map(|word| Value::Choice(word)),
-            Self::OrAuto(_) if same(AUTO, text) => Some(Value::Choice(AUTO)),
-            Self::OrAuto(kind) => kind.read(text),
+            Self::Or(word, _) if same(word, text) => Some(Value::Choice(word)),
+            Self::Or(_, kind) => kind.read(text),
         }
         .filter(|&value| self.holds(value))
     }
@@ -123,7 +128,7 @@ impl Kind {
             // A range contains no NaN, and its bounds are finite.
             (Self::Number { least, most }, Value::Number(number)) => (least..=most).contains(&number),
             (Self::Choice(words), Value::Choice(word)) => words.contains(&word),
-            (Self::OrAuto(kind), value) => value == Value::Choice(AUTO) || kind.holds(value),
+            (Self::Or(word, kind), value) => value == Value::Choice(word) || kind.holds(value),
             _ => false,
         }
     }
@@ -139,7 +144,7 @@ impl fmt::Display for Kind {
             Self::Number { least, most } => write!(f, "a number from {least} to {most}"),
             Self::Flag => f.write_str("true or false"),
             Self::Choice(words) => write!(f, "one of {}", words.join(", ")),
-            Self::OrAuto(kind) => write!(f, "{AUTO} or {kind}"),
+            Self::Or(word, kind) => write!(f, "{word} or {kind}"),
         }
     }
 }
@@ -237,7 +242,7 @@ impl<F> OrAuto<F> {
 }
 
 impl<F: Field> Field for OrAuto<F> {
-    const KIND: Kind = Kind::OrAuto(&F::KIND);
+    const KIND: Kind = Kind::or_auto(&F::KIND);
 
     fn value(self) -> Value {
         self.given().map_or(Value::Choice(AUTO), F::value)

@@ -286,7 +286,7 @@ fn variants(about: &About) -> Vec<String> {
     let mut variants = vec![about.name.to_owned()];
     for parameter in about.parameters {
         let values: Vec<String> = match parameter.kind.of_values() {
-            Kind::OrAuto(_) => Vec::new(),
+            Kind::Or(..) => Vec::new(),
             Kind::Flag => vec![(parameter.default() != Value::Flag(true)).to_string()],
             Kind::Choice(words) => words.iter().map(|&word| word.to_owned()).collect(),
             Kind::Count { least, most } => {
@@ -298,8 +298,9 @@ fn variants(about: &About) -> Vec<String> {
             }
         };
         variants.extend(values.iter().map(|value| format!("{}:{}={value}", about.name, parameter.name)));
-        let auto = matches!(parameter.kind, Kind::OrAuto(_));
-        variants.extend(auto.then(|| format!("{}:{}=auto", about.name, parameter.name)));
+        if let Kind::Or(word, _) = parameter.kind {
+            variants.push(format!("{}:{}={word}", about.name, parameter.name));
+        }
     }
     variants
 }

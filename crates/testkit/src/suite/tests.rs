@@ -2,7 +2,7 @@
 
 use demask_decode::{
     CacheSpec, DecoderSpec, Memory, Setup,
-    cache::{CacheKind, CacheMethod, CachePolicy, CacheTraits, NoCache},
+    cache::{CacheKind, CacheMethod, CachePolicy, CacheTraits, NoCache, Upkeep},
     decoder::{
         Answer, Decoder, DecoderKind, DecoderMethod, DecoderTraits, Intent, Progress, Promise, Query, Static,
         Threshold, Turn, Turned, View,
@@ -239,7 +239,7 @@ static GENEROUS: CacheMethod = CacheMethod::of::<Generous>();
 struct Leaving(Box<dyn CachePolicy>);
 
 impl CachePolicy for Leaving {
-    fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> bool {
+    fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> Upkeep {
         self.0.upkeep(view, plan)
     }
 

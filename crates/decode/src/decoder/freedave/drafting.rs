@@ -68,6 +68,8 @@ pub(super) struct Drafting {
     /// Records whether a step that takes nothing is run because the same canvas may be predicted otherwise in the next
     /// forward.
     pub(super) starts_wide: bool,
+    /// Records whether the forward takes tokens beside the step's own, so that the step counts even if it takes none.
+    moves: bool,
     /// Masks that each block started with.
     at_start: Vec<usize>,
     /// The block that was current in the last forward.
@@ -122,6 +124,7 @@ impl Drafting {
             parallel: false,
             history: false,
             starts_wide: false,
+            moves: false,
             at_start: Vec::with_capacity(layout.blocks()),
             block: 0,
             place: Standing::default(),
@@ -149,7 +152,7 @@ impl Drafting {
         };
         loop {
             let tick = self.clock.tick(place.step, from[0], masks, around);
-            let runs = tick.quota > 0 || self.parallel || self.history || self.starts_wide;
+            let runs = tick.quota > 0 || self.parallel || self.history || self.starts_wide || self.moves;
             if runs || place.step + 1 >= self.clock.steps {
                 return tick;
             }
@@ -367,14 +370,10 @@ impl Decoder for Drafting {
         let drafts = self.most.min(self.window + 1);
         needs.drafts = needs.drafts.max(drafts);
         needs.draft_span = needs.draft_span.max(self.span);
-        // A prefill that is fused with the first predictions has all rows of both.
-        let fused = (needs.rows + self.window).min(layout.len());
-        needs.rows = needs.rows.max(fused).max(drafts * self.span);
+        // The cache policy counts the rows of one block that is predicted.
+        let ahead = (needs.rows + self.window - layout.block_length().min(self.window)).min(layout.len());
+        needs.rows = needs.rows.max(ahead).max(drafts * self.span);
         needs.predictions = drafts * needs.predictions.max(self.window);
-    }
-
-    fn fuses(&self) -> bool {
-        self.rolling
     }
 
     fn look_ahead(&mut self, view: &View<'_>, forecast: &Forecast<'_>) {
@@ -443,10 +442,10 @@ impl Decoder for Drafting {
         let asked = plan.predictions() * plan.lanes.count();
         self.last = (plan.rows() * self.sequences, plan.visible as usize, asked);
         self.count(plan.lanes);
-        if !plan.must.is_empty() {
+        take_musts(view, plan, predictions, progress);
+        if !plan.must.is_empty() && plan.predict.is_empty() {
             // Static decoding takes these alone; whatever else was predicted can only seed drafts of later steps.
             self.drafts.clear();
-            take_musts(view, plan, predictions, progress);
             let step = if self.place.block == view.block { self.place.step } else { 0 };
             self.target(view, predictions, 0, &plan.hint);
             self.place = Standing { block: view.block, step: step + 1 };
@@ -454,6 +453,7 @@ impl Decoder for Drafting {
             self.gained += progress.commits.len();
             return Turned::Settled;
         }
+        self.moves = !plan.must.is_empty();
         let (lane, taken) = self.verify(view, predictions, &plan.predict, progress);
         if !self.drafts.is_empty() {
             let sizes = &self.drafts.sizes;
@@ -461,8 +461,10 @@ impl Decoder for Drafting {
             progress.rejected = sizes[sizes.len() - 1] - sizes[lane];
             progress.draft = Some(Accepted { lane: lane as u32, commits: progress.commits.len() });
         }
-        if self.rolling {
+        // Beside tokens that had to be taken, the program's first draft would not be the next canvas.
+        if self.rolling || std::mem::take(&mut self.moves) {
             self.take(taken, progress);
+            self.moves = false;
             self.draft(view, taken, 0, false);
         } else {
             self.follow_reference(view, taken, progress);

@@ -67,7 +67,7 @@ parameters! {
     pub struct FreeDave {
         /// drafts of one forward; auto: as many as pay by a cost curve, forward by forward, or 4 (for block-causal models 8)
         /// where the number is part of what is decoded
-        pub d: OrAuto<usize> = OrAuto::Auto, Kind::OrAuto(&Kind::Count { least: 1, most: 256 });
+        pub d: OrAuto<usize> = OrAuto::Auto, Kind::or_auto(&Kind::Count { least: 1, most: 256 });
         /// predictions carried into the next block and stores fused, or the forwards of the released program
         pub mode: Mode = Mode::Rolling;
         /// drafts reach into the next blocks; fitted: with d=auto where it pays, with a fixed d under full attention where
@@ -130,6 +130,9 @@ impl DecoderKind for FreeDave {
         let unused = of_threshold.into_iter().find(|&(_, given)| given);
         if let (Some((parameter, _)), None) = (unused, self.tau) {
             return Err(OptionsError::ThresholdMissing { decoder, parameter });
+        }
+        if self.mode == Mode::Rolling && options.cache.traits().stores_alone {
+            return Err(OptionsError::StoresAlone { decoder, cache: options.cache.to_string() });
         }
         if self.eager == Some(true) && !options.cache.traits().spans_blocks {
             return Err(OptionsError::EagerNeedsSpan { decoder, cache: options.cache.to_string() });
