@@ -32,5 +32,6 @@ mod pages;
 mod prefixes;
 mod rnd1;
 mod staleness;
+mod steps;
 mod updates;
 mod watch;
