@@ -586,7 +586,7 @@ fn a_parameter_inside_of_a_method_is_refused_by_the_field_that_came() {
     for (diffusion, field, words) in [
         (decoder("static:steps=5000"), "decoder", "expected at most 256"),
         (decoder("static:steps=7"), "decoder", "do not divide over 2 blocks"),
-        (decoder("freedave:rule=subset"), "decoder", "without tau"),
+        (decoder("freedave:strict"), "decoder", "has strict without tau"),
         (decoder("threshold:tau=2"), "decoder", "from 0 to 1"),
         (decoder("threshold:tua=0.9"), "decoder", "did you mean"),
         (json!({"gen_length": 32, "steps": 4, "decoder": "static:steps=8"}), "decoder", "give only one of them"),
@@ -594,7 +594,6 @@ fn a_parameter_inside_of_a_method_is_refused_by_the_field_that_came() {
         (cache("dllm:layer=2"), "cache", "layer belongs to select=shared"),
         (cache("dllm:select=shared,layer=60"), "cache", "layer 60 cannot choose rows"),
         (cache("freecache:lookahead=0"), "cache", "lookahead"),
-        (json!({"gen_length": 32, "eps": 2}), "eps", "between 0 and 1"),
     ] {
         let nested = post(service, CHAT, &chat(&json!({"diffusion": diffusion})));
         refused(nested, (400, Some(&format!("diffusion.{field}")), None, words), &diffusion.to_string());
