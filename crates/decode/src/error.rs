@@ -156,6 +156,8 @@ pub enum OptionsError {
         masks: usize,
         /// Most steps of so many.
         most: usize,
+        /// The option that requested them: `steps`, or `decoder` with a parameter of its own.
+        option: &'static str,
     },
     /// Steps that the blocks cannot share.
     #[error("{steps} steps do not divide over {blocks} blocks: try {nearest}, or another block length")]
@@ -166,6 +168,8 @@ pub enum OptionsError {
         blocks: usize,
         /// The multiple of `blocks` that is nearest.
         nearest: usize,
+        /// The option that requested them: `steps`, or `decoder` with a parameter of its own.
+        option: &'static str,
     },
     /// Steps given to the decoder and beside it, and not the same.
     #[error("steps is {option} and the decoder says steps={decoder}, expected one number: give only one of them")]
@@ -386,4 +390,24 @@ pub enum OptionsError {
         /// The decoder.
         decoder: &'static str,
     },
+}
+
+impl OptionsError {
+    /// The option whose value is refused, where the refusal is of a number or of a parameter inside of a method's text:
+    /// then it is the method's, `decoder` or `cache`. A method that does not go with another one is no option's fault alone.
+    pub fn option(&self) -> Option<&'static str> {
+        match self {
+            Self::StepsMany { option, .. } | Self::Steps { option, .. } => Some(option),
+            Self::Number { name, .. } => Some(name),
+            Self::Method { what, .. } => Some(what),
+            Self::StepsTwice { .. }
+            | Self::EagerNeedsSpan { .. }
+            | Self::ThresholdMissing { .. }
+            | Self::GuideVocabulary { .. }
+            | Self::GuideWrites { .. }
+            | Self::GuideTemperature { .. } => Some("decoder"),
+            Self::CanvasForContext { .. } | Self::UselessParameter { .. } | Self::NoSuchLayer { .. } => Some("cache"),
+            _ => None,
+        }
+    }
 }

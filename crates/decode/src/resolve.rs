@@ -67,11 +67,13 @@ pub(crate) fn resolve(options: &SessionOptions) -> Result<Resolved, OptionsError
     }
     let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
     let canvas = Canvas::with_tail(tokens, needed, &options.tail, facts.mask_id);
-    check_steps(steps, canvas.masks())?;
+    // Steps that both name are the same.
+    let option = if options.steps.is_some() { "steps" } else { "decoder" };
+    check_steps(steps, canvas.masks(), option)?;
     let (blocks, most_masks) = masked_blocks(&layout, &canvas);
     let per_block = match steps {
         Some(steps) if steps % blocks != 0 => {
-            return Err(OptionsError::Steps { steps, blocks, nearest: nearest_multiple(steps, blocks) });
+            return Err(OptionsError::Steps { steps, blocks, nearest: nearest_multiple(steps, blocks), option });
         }
         Some(steps) => steps / blocks,
         None if facts.mask.block().is_some() => layout.block_length(),
@@ -156,10 +158,10 @@ fn given_steps(options: &SessionOptions) -> Result<Option<usize>, OptionsError> 
 }
 
 /// Refuses more steps than the masks can use: each is a forward.
-fn check_steps(steps: Option<usize>, masks: usize) -> Result<(), OptionsError> {
+fn check_steps(steps: Option<usize>, masks: usize, option: &'static str) -> Result<(), OptionsError> {
     let most = masks.saturating_mul(STEPS_OF_A_MASK).max(FEW_STEPS);
     match steps {
-        Some(steps) if steps > most => Err(OptionsError::StepsMany { steps, masks, most }),
+        Some(steps) if steps > most => Err(OptionsError::StepsMany { steps, masks, most, option }),
         _ => Ok(()),
     }
 }
@@ -291,10 +293,12 @@ mod tests {
     #[test]
     fn steps_are_bounded_by_what_the_masks_can_use() {
         for (steps, masks) in [(None, 8), (Some(1), 8), (Some(64), 1), (Some(512), 64), (Some(800), 100)] {
-            assert_eq!(check_steps(steps, masks), Ok(()));
+            assert_eq!(check_steps(steps, masks, "steps"), Ok(()));
         }
         for (steps, masks, most) in [(65, 8, 64), (usize::MAX, 8, 64), (801, 100, 800), (1 << 31, 64, 512)] {
-            assert_eq!(check_steps(Some(steps), masks), Err(OptionsError::StepsMany { steps, masks, most }));
+            let option = "decoder";
+            let refused = OptionsError::StepsMany { steps, masks, most, option };
+            assert_eq!(check_steps(Some(steps), masks, option), Err(refused));
         }
     }
 

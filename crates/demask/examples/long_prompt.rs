@@ -4,6 +4,8 @@
 //! `demask synth --like qwen2.5-1.5b --layers 2` writes. Everything is measured in turns, so that ratios hold on a busy machine.
 #![expect(clippy::print_stdout, reason = "the figures are for whoever runs it")]
 
+mod common;
+
 use std::{
     error::Error,
     ops::ControlFlow,
@@ -11,11 +13,12 @@ use std::{
 };
 
 use demask::internals::{
-    DeviceOptions, RequestId,
-    checkpoint::ModelFiles,
-    decode::{CanvasSpec, Session, SessionOptions, StopRule},
+    RequestId,
+    decode::{Session, SessionOptions},
 };
 use demask::{Class, Model};
+
+use common::median;
 
 /// Rounds; medians are printed.
 const ROUNDS: usize = 3;
@@ -28,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let directory = arguments.next().ok_or("name the directory of an autoregressive model")?;
     let tokens: usize = arguments.next().map_or(Ok(4000), |tokens| tokens.parse())?;
-    let mut model = Model::load(ModelFiles::directory(directory)?, &DeviceOptions::default(), &mut |_| true)?;
+    let mut model = common::load(&directory)?;
     // The first forwards teach the scheduler what rows cost.
     for length in [1, 30, 60, 120, 240] {
         run(&mut model, length, 8)?;
@@ -38,11 +41,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn session(model: &Model, prompt: usize, length: usize) -> Result<Session, Box<dyn Error>> {
-    let tokens = (0..prompt as u32).map(|token| 10 + token % 50).collect();
-    let canvas = CanvasSpec::Prompt { tokens, gen_length: length };
-    let options =
-        SessionOptions { stop: StopRule::Never, ..SessionOptions::new(model.prompter().facts().clone(), canvas) };
-    Ok(Session::new(SessionOptions { cache: "causal".parse()?, decoder: "ar".parse()?, ..options })?)
+    common::session(model, prompt, length, |options| {
+        Ok(SessionOptions { cache: "causal".parse()?, decoder: "ar".parse()?, ..options })
+    })
 }
 
 /// Runs requests until one of them is over; also the longest forward.
@@ -111,14 +112,6 @@ fn beside(model: &mut Model, tokens: usize) -> Result<(), Box<dyn Error>> {
             (with - piece) / alone
         );
     }
-    let (scheduler, networks) = model.scheduler();
-    if let Some(counters) = scheduler.network_counters(networks[0]) {
-        println!("learned: {:?}, {} rows nearly free", counters.cost, counters.free_rows);
-    }
+    common::print_costs(model);
     Ok(())
-}
-
-fn median(values: &mut [Duration]) -> f64 {
-    values.sort();
-    values[values.len() / 2].as_secs_f64()
 }

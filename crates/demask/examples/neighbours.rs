@@ -4,6 +4,8 @@
 //! `cargo run --release -p demask --example neighbours [MODEL DIRECTORY]`; without a model, the built-in demo.
 #![expect(clippy::print_stdout, reason = "the figures are for whoever runs it")]
 
+mod common;
+
 use std::{
     error::Error,
     ops::ControlFlow,
@@ -12,10 +14,11 @@ use std::{
 
 use demask::internals::{
     DeviceOptions, RequestId,
-    checkpoint::ModelFiles,
-    decode::{CanvasSpec, Session, SessionOptions, StopRule},
+    decode::{Session, SessionOptions},
 };
 use demask::{Class, Model, Prompt};
+
+use common::median;
 
 /// Rounds; medians are printed.
 const ROUNDS: usize = 9;
@@ -23,10 +26,9 @@ const ROUNDS: usize = 9;
 const SMALL: usize = 256;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let device = DeviceOptions::default();
     let mut model = match std::env::args().nth(1) {
-        Some(directory) => Model::load(ModelFiles::directory(directory)?, &device, &mut |_| true)?,
-        None => demask::internals::Opened::demo()?.load(&device, &[], &mut |_| true)?,
+        Some(directory) => common::load(&directory)?,
+        None => demask::internals::Opened::demo()?.load(&DeviceOptions::default(), &[], &mut |_| true)?,
     };
     neighbours(&mut model)?;
     overhead(model)
@@ -34,16 +36,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// A session that decodes a token a forward: under `dual` most forwards have a block of 32 rows, under `none` the canvas.
 fn session(model: &Model, prompt: usize, length: usize, cache: &str) -> Result<Session, Box<dyn Error>> {
-    let tokens = (0..prompt as u32).map(|token| 10 + token % 50).collect();
-    let canvas = CanvasSpec::Prompt { tokens, gen_length: length };
-    let options = SessionOptions {
-        block_length: Some(32),
-        stop: StopRule::Never,
-        cache: cache.parse()?,
-        decoder: "static".parse()?,
-        ..SessionOptions::new(model.prompter().facts().clone(), canvas)
-    };
-    Ok(Session::new(options)?)
+    common::session(model, prompt, length, |options| {
+        let (block_length, cache, decoder) = (Some(32), cache.parse()?, "static".parse()?);
+        Ok(SessionOptions { block_length, cache, decoder, ..options })
+    })
 }
 
 /// Forwards of a request of 32 rows: how many, and the time from its start to its end.
@@ -81,17 +77,14 @@ fn neighbours(model: &mut Model) -> Result<(), Box<dyn Error>> {
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let (forwards, elapsed) = small(model, None)?;
-        alone.push(elapsed.as_secs_f64() / forwards as f64);
+        alone.push(elapsed / forwards as u32);
         // Its own forwards are as many as alone.
-        beside.push(small(model, Some(rows))?.1.as_secs_f64() / forwards as f64);
+        beside.push(small(model, Some(rows))?.1 / forwards as u32);
     }
     let (alone, beside) = (median(&mut alone), median(&mut beside));
     println!("32 rows alone: {:.3} ms a forward", alone * 1e3);
     println!("beside refreshes of {rows} rows: {:.3} ms, {:.2} times as long", beside * 1e3, beside / alone);
-    let (scheduler, networks) = model.scheduler();
-    if let Some(counters) = scheduler.network_counters(networks[0]) {
-        println!("learned: {:?}, {} rows nearly free", counters.cost, counters.free_rows);
-    }
+    common::print_costs(model);
     Ok(())
 }
 
@@ -109,7 +102,7 @@ fn overhead(mut model: Model) -> Result<(), Box<dyn Error>> {
     for _ in 0..100 * ROUNDS {
         let started = Instant::now();
         model.watch(&prompt, &options, &mut |_| ControlFlow::Continue(()))?;
-        inline.push(started.elapsed().as_secs_f64());
+        inline.push(started.elapsed());
     }
     let engine = model.into_engine()?;
     let handle = engine.handle();
@@ -117,7 +110,7 @@ fn overhead(mut model: Model) -> Result<(), Box<dyn Error>> {
     for _ in 0..100 * ROUNDS {
         let started = Instant::now();
         handle.generate(&prompt, &options, Class::default())?.wait()?;
-        through.push(started.elapsed().as_secs_f64());
+        through.push(started.elapsed());
     }
     engine.drain();
     let (inline, through) = (median(&mut inline), median(&mut through));
@@ -128,9 +121,4 @@ fn overhead(mut model: Model) -> Result<(), Box<dyn Error>> {
         (through - inline) * 1e6
     );
     Ok(())
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

@@ -1,6 +1,6 @@
 //! Names by which a client has set the library's options: messages speak of what was sent.
 
-use crate::Refusal;
+use crate::{Refusal, fields::table::decoding};
 
 /// Options that a client may call by other names.
 const LENGTHS: [&str; 3] = ["max_tokens", "gen_length", "block_length"];
@@ -17,23 +17,24 @@ impl Names {
         }
     }
 
-    /// Returns what the client calls an option, or would: options of the canvas stand under `diffusion`.
-    pub fn of<'a>(&'a self, option: &'a str) -> &'a str {
-        let told = self.0.iter().find(|(known, _)| *known == option).map(|(_, told)| told.as_str());
-        told.unwrap_or(if option == "gen_length" { "diffusion.gen_length" } else { option })
+    /// Returns what the client calls an option, or would: options of decoding stand under `diffusion`.
+    pub fn of(&self, option: &str) -> String {
+        let would = || if decoding().any(|field| field.name == option) { "diffusion." } else { "" };
+        let told = self.0.iter().find(|(known, _)| *known == option).map(|(_, told)| told.clone());
+        told.unwrap_or_else(|| format!("{}{option}", would()))
     }
 
     /// Returns a message of the library with the client's names for lengths, which have several; options stand in backticks.
     pub fn told(&self, message: &str) -> String {
         let is_length = |place: usize, piece: &str| place % 2 == 1 && LENGTHS.contains(&piece);
         let pieces = message.split('`').enumerate();
-        let told = pieces.map(|(place, piece)| if is_length(place, piece) { self.of(piece) } else { piece });
+        let told = pieces.map(|(place, piece)| if is_length(place, piece) { self.of(piece) } else { piece.to_owned() });
         told.collect::<Vec<_>>().join("`")
     }
 
     /// Returns a refusal in the client's names.
     pub fn refusal(&self, mut refusal: Refusal) -> Refusal {
-        refusal.param = refusal.param.map(|param| self.of(&param).to_owned());
+        refusal.param = refusal.param.map(|param| self.of(&param));
         refusal.message = self.told(&refusal.message);
         refusal
     }
@@ -51,5 +52,10 @@ mod tests {
         names.note("max_tokens", "max_completion_tokens");
         let told = names.told("`steps` is 5: lower `max_tokens` or `gen_length`, not `stop");
         assert_eq!(told, "`steps` is 5: lower `n_predict` or `diffusion.gen_length`, not `stop");
+        names.note("decoder", "decoder");
+        assert_eq!(
+            ["decoder", "cache", "top_p"].map(|option| names.of(option)),
+            ["decoder", "diffusion.cache", "top_p"]
+        );
     }
 }

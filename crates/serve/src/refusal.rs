@@ -1,7 +1,7 @@
 //! Refusals in the envelope that clients of OpenAI's interface read: what was found, what is expected, what to try.
 
 use bytes::Bytes;
-use demask::internals::{OptionError, decode::OptionsError};
+use demask::internals::OptionError;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 
@@ -166,6 +166,11 @@ impl From<demask::Error> for Refusal {
         if error.is_expired() {
             return Self::too_late(message);
         }
+        if let demask::Error::Options(error) = &error
+            && let Some(option) = error.option()
+        {
+            return Self::parameter(option, message);
+        }
         match error {
             demask::Error::ShutDown => Self::shutting_down(),
             demask::Error::Interrupted => Self::failed("the request was cancelled"),
@@ -175,7 +180,6 @@ impl From<demask::Error> for Refusal {
                 Self::parameter(param, message).coded("context_length_exceeded")
             }
             demask::Error::TextTooLong { .. } => Self::parameter(PROMPT, message).coded("context_length_exceeded"),
-            demask::Error::Options(OptionsError::StepsMany { .. }) => Self::parameter("steps", message),
             demask::Error::MaskInPrompt => {
                 let message = "the prompt contains the text of the model's mask token: remove it; holes to be filled are \
                                sent to /v1/infill";
@@ -186,7 +190,6 @@ impl From<demask::Error> for Refusal {
             | demask::Error::NoHole
             | demask::Error::BadHole { .. } => Self::parameter(PROMPT, message),
             demask::Error::Option(OptionError::Value { option, .. })
-            | demask::Error::Options(OptionsError::Number { name: option, .. })
             | demask::Error::InfillLength { option }
             | demask::Error::Meaningless { option, .. } => Self::parameter(option, message),
             demask::Error::UnknownGuide { .. } | demask::Error::WhichGuide { .. } => {

@@ -551,7 +551,8 @@ fn counts_and_lengths_have_bounds_that_are_told() {
             );
         }
         let own = json!({"max_tokens": 8, "diffusion": {"decoder": format!("static:steps={steps}")}});
-        refused(post(service, CHAT, &chat(&own)), (400, Some("steps"), None, "expected at most 64"), "a decoder's own");
+        let expected = (400, Some("diffusion.decoder"), None, "expected at most 64");
+        refused(post(service, CHAT, &chat(&own)), expected, "a decoder's own");
     }
     let long = "a".repeat(300_000);
     let length = Some("context_length_exceeded");
@@ -575,6 +576,30 @@ fn counts_and_lengths_have_bounds_that_are_told() {
     refused(post(&served.service, CHAT, &chat(&listed)), (400, Some("top_logprobs"), None, told), "log-probabilities");
     made(post(&served.service, CHAT, &chat(&json!({"n": 2, "max_tokens": 32, "logprobs": true}))));
     nothing_left(&served);
+}
+
+#[test]
+fn a_parameter_inside_of_a_method_is_refused_by_the_field_that_came() {
+    let service = &shared(Kind::Llada).service;
+    let decoder = |text: &str| json!({"gen_length": 32, "block_length": 16, "decoder": text});
+    let cache = |text: &str| json!({"gen_length": 32, "cache": text});
+    for (diffusion, field, words) in [
+        (decoder("static:steps=5000"), "decoder", "expected at most 256"),
+        (decoder("static:steps=7"), "decoder", "do not divide over 2 blocks"),
+        (decoder("freedave:strict"), "decoder", "has strict without tau"),
+        (decoder("threshold:tau=2"), "decoder", "from 0 to 1"),
+        (decoder("threshold:tua=0.9"), "decoder", "did you mean"),
+        (json!({"gen_length": 32, "steps": 4, "decoder": "static:steps=8"}), "decoder", "give only one of them"),
+        (json!({"gen_length": 32, "block_length": 16, "steps": 7}), "steps", "do not divide over 2 blocks"),
+        (cache("dllm:layer=2"), "cache", "layer belongs to select=shared"),
+        (cache("dllm:select=shared,layer=60"), "cache", "layer 60 cannot choose rows"),
+        (cache("freecache:lookahead=0"), "cache", "lookahead"),
+    ] {
+        let nested = post(service, CHAT, &chat(&json!({"diffusion": diffusion})));
+        refused(nested, (400, Some(&format!("diffusion.{field}")), None, words), &diffusion.to_string());
+        let flat = post(service, CHAT, &chat(&diffusion));
+        refused(flat, (400, Some(field), None, words), &diffusion.to_string());
+    }
 }
 
 #[test]

@@ -60,16 +60,54 @@ impl fmt::Display for Dtype {
     }
 }
 
+/// Form of a stored matrix, wherever its bytes are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Form {
+    pub dtype: Dtype,
+    pub rows: usize,
+    pub columns: usize,
+    /// Bytes of a row.
+    pub stride: usize,
+    /// Width of heads whose rows are stored in pairs; 0 for rows in order.
+    pub paired: usize,
+}
+
+impl Form {
+    /// A matrix with its rows in order, and the number of its bytes.
+    ///
+    /// # Panics
+    /// If rows are not whole blocks, or it is beyond all memory.
+    pub fn new(dtype: Dtype, rows: usize, columns: usize) -> (Self, usize) {
+        let stride = dtype.row_bytes(columns).expect("rows are whole blocks");
+        let length = stride.checked_mul(rows).expect("a tensor is within memory");
+        (Self { dtype, rows, columns, stride, paired: 0 }, length)
+    }
+
+    /// The same bytes with the rows of each head in pairs: see [`TensorView::unpaired`].
+    ///
+    /// # Panics
+    /// If the rows are not whole heads of even width.
+    pub fn unpaired(self, head_dim: usize) -> Self {
+        assert!(head_dim > 0 && head_dim.is_multiple_of(2) && self.rows.is_multiple_of(head_dim));
+        Self { paired: head_dim, ..self }
+    }
+
+    /// The place of a row among the stored ones.
+    #[inline(always)]
+    pub fn place(&self, row: usize) -> usize {
+        if self.paired == 0 {
+            return row;
+        }
+        let (head, row, half) = (row / self.paired, row % self.paired, self.paired / 2);
+        head * self.paired + row % half * 2 + row / half
+    }
+}
+
 /// A tensor somewhere in memory: little-endian elements, row-major. The bytes need not be aligned.
 #[derive(Debug, Clone, Copy)]
 pub struct TensorView<'a> {
-    dtype: Dtype,
-    shape: [usize; 2],
+    pub(crate) form: Form,
     bytes: &'a [u8],
-    /// Bytes of a row.
-    stride: usize,
-    /// Width of heads whose rows are stored in pairs; 0 for rows in order.
-    paired: usize,
 }
 
 impl<'a> TensorView<'a> {
@@ -78,9 +116,9 @@ impl<'a> TensorView<'a> {
     /// # Panics
     /// If the number of bytes is not that of the shape: readers check it first and say so in their own words.
     pub fn new(dtype: Dtype, rows: usize, columns: usize, bytes: &'a [u8]) -> Self {
-        let stride = dtype.row_bytes(columns);
-        assert_eq!(Some(bytes.len()), stride.and_then(|stride| stride.checked_mul(rows)));
-        Self { dtype, shape: [rows, columns], bytes, stride: stride.unwrap_or_default(), paired: 0 }
+        let (form, length) = Form::new(dtype, rows, columns);
+        assert_eq!(bytes.len(), length);
+        Self { form, bytes }
     }
 
     /// Reads the matrix as what it was before the rows of each head of `head_dim` were put in pairs: stored row
@@ -90,28 +128,22 @@ impl<'a> TensorView<'a> {
     /// # Panics
     /// If the rows are not whole heads of even width.
     pub fn unpaired(self, head_dim: usize) -> Self {
-        assert!(head_dim > 0 && head_dim.is_multiple_of(2) && self.rows().is_multiple_of(head_dim));
-        Self { paired: head_dim, ..self }
+        Self { form: self.form.unpaired(head_dim), ..self }
     }
 
     /// Element type.
     pub fn dtype(&self) -> Dtype {
-        self.dtype
+        self.form.dtype
     }
 
     /// Number of rows (outputs of a linear layer).
     pub fn rows(&self) -> usize {
-        self.shape[0]
+        self.form.rows
     }
 
     /// Number of columns (inputs of a linear layer).
     pub fn columns(&self) -> usize {
-        self.shape[1]
-    }
-
-    /// Width of heads whose rows are stored in pairs; 0 for rows in order.
-    pub(crate) fn paired(&self) -> usize {
-        self.paired
+        self.form.columns
     }
 
     /// The stored bytes, rows in stored order.
@@ -121,8 +153,8 @@ impl<'a> TensorView<'a> {
 
     /// Bytes of one row: whole blocks for block formats.
     pub fn row_bytes(&self, row: usize) -> &'a [u8] {
-        let row = stored_row(row, self.paired);
-        &self.bytes[row * self.stride..(row + 1) * self.stride]
+        let (row, stride) = (self.form.place(row), self.form.stride);
+        &self.bytes[row * stride..(row + 1) * stride]
     }
 
     /// Widens one row to f32.
@@ -130,7 +162,7 @@ impl<'a> TensorView<'a> {
     /// # Panics
     /// If `out` is not one row long.
     pub fn read_row(&self, row: usize, out: &mut [f32]) {
-        assert_eq!(out.len(), self.shape[1]);
+        assert_eq!(out.len(), self.columns());
         self.read_part(row, 0, out);
     }
 
@@ -140,28 +172,19 @@ impl<'a> TensorView<'a> {
     /// If the row ends before, or a block does not begin at `start` or end with `out`.
     #[inline(always)]
     pub fn read_part(&self, row: usize, start: usize, out: &mut [f32]) {
-        let bytes = |columns| self.dtype.row_bytes(columns).unwrap_or_else(|| panic!("column {columns} is in a block"));
-        widen(self.dtype, &self.row_bytes(row)[bytes(start)..][..bytes(out.len())], out);
+        let dtype = self.dtype();
+        let bytes = |columns| dtype.row_bytes(columns).unwrap_or_else(|| panic!("column {columns} is in a block"));
+        widen(dtype, &self.row_bytes(row)[bytes(start)..][..bytes(out.len())], out);
     }
 
     /// Widens the whole tensor to f32.
     pub fn to_f32(&self) -> Vec<f32> {
-        let mut out = vec![0.0; self.shape[0] * self.shape[1]];
-        for (row, out) in out.chunks_exact_mut(self.shape[1].max(1)).enumerate() {
+        let mut out = vec![0.0; self.rows() * self.columns()];
+        for (row, out) in out.chunks_exact_mut(self.columns().max(1)).enumerate() {
             self.read_row(row, out);
         }
         out
     }
-}
-
-/// The place of a row where the rows of heads of a width are stored in pairs; 0: where they are stored in order.
-#[inline(always)]
-pub(crate) fn stored_row(row: usize, paired: usize) -> usize {
-    if paired == 0 {
-        return row;
-    }
-    let (head, row, half) = (row / paired, row % paired, paired / 2);
-    head * paired + row % half * 2 + row / half
 }
 
 /// Widens little-endian elements to f32.

@@ -2,15 +2,12 @@
 
 use std::ops::Range;
 
-use crate::{Bytes, Dtype, ReadError, TensorView, dtype::stored_row};
+use crate::{Bytes, Dtype, ReadError, TensorView, dtype::Form};
 
 /// A tensor somewhere: little-endian elements, row-major.
 #[derive(Clone, Copy)]
 pub struct StoredTensor<'a> {
-    dtype: Dtype,
-    shape: [usize; 2],
-    /// Width of heads whose rows are stored in pairs; 0 for rows in order.
-    paired: usize,
+    form: Form,
     place: Place<'a>,
 }
 
@@ -23,12 +20,7 @@ enum Place<'a> {
 
 impl<'a> From<TensorView<'a>> for StoredTensor<'a> {
     fn from(view: TensorView<'a>) -> Self {
-        Self {
-            dtype: view.dtype(),
-            shape: [view.rows(), view.columns()],
-            paired: view.paired(),
-            place: Place::Memory(view.bytes()),
-        }
+        Self { form: view.form, place: Place::Memory(view.bytes()) }
     }
 }
 
@@ -38,9 +30,9 @@ impl<'a> StoredTensor<'a> {
     /// # Panics
     /// If the bytes end before, or rows are not whole blocks: readers check it first and say so in their own words.
     pub fn new(dtype: Dtype, rows: usize, columns: usize, bytes: &'a Bytes, start: usize) -> Self {
-        let length = dtype.row_bytes(columns).and_then(|stride| stride.checked_mul(rows));
-        assert!(length.and_then(|length| length.checked_add(start)).is_some_and(|end| end <= bytes.len()));
-        Self { dtype, shape: [rows, columns], paired: 0, place: Place::Bytes(bytes, start) }
+        let (form, length) = Form::new(dtype, rows, columns);
+        assert!(length.checked_add(start).is_some_and(|end| end <= bytes.len()));
+        Self { form, place: Place::Bytes(bytes, start) }
     }
 
     /// Reads the matrix in another order of its rows: see [`TensorView::unpaired`].
@@ -48,28 +40,27 @@ impl<'a> StoredTensor<'a> {
     /// # Panics
     /// If the rows are not whole heads of even width.
     pub fn unpaired(self, head_dim: usize) -> Self {
-        assert!(head_dim > 0 && head_dim.is_multiple_of(2) && self.rows().is_multiple_of(head_dim));
-        Self { paired: head_dim, ..self }
+        Self { form: self.form.unpaired(head_dim), ..self }
     }
 
     /// Element type.
     pub fn dtype(&self) -> Dtype {
-        self.dtype
+        self.form.dtype
     }
 
     /// Number of rows (outputs of a linear layer).
     pub fn rows(&self) -> usize {
-        self.shape[0]
+        self.form.rows
     }
 
     /// Number of columns (inputs of a linear layer).
     pub fn columns(&self) -> usize {
-        self.shape[1]
+        self.form.columns
     }
 
     /// Bytes of a stored row.
     pub fn row_bytes(&self) -> usize {
-        self.dtype.row_bytes(self.columns()).unwrap_or_default()
+        self.form.stride
     }
 
     /// Bytes of all rows.
@@ -84,16 +75,17 @@ impl<'a> StoredTensor<'a> {
         rows: Range<usize>,
         scratch: &'b mut Vec<u8>,
     ) -> Result<(TensorView<'b>, usize), ReadError> {
-        let unit = self.paired.max(1);
+        let paired = self.form.paired;
+        let unit = paired.max(1);
         let rows = rows.start / unit * unit..rows.end.next_multiple_of(unit);
         let view = self.stored(rows.clone(), scratch)?;
-        let view = if self.paired > 0 && !rows.is_empty() { view.unpaired(self.paired) } else { view };
+        let view = if paired > 0 && !rows.is_empty() { view.unpaired(paired) } else { view };
         Ok((view, rows.start))
     }
 
     /// Brings one row into memory; `scratch` holds that of a file.
     pub fn take_row<'b>(&'b self, row: usize, scratch: &'b mut Vec<u8>) -> Result<TensorView<'b>, ReadError> {
-        let row = stored_row(row, self.paired);
+        let row = self.form.place(row);
         self.stored(row..row + 1, scratch)
     }
 
@@ -105,7 +97,7 @@ impl<'a> StoredTensor<'a> {
             Place::Memory(bytes) => &bytes[part],
             Place::Bytes(bytes, start) => bytes.take(start + part.start..start + part.end, scratch)?,
         };
-        Ok(TensorView::new(self.dtype, rows.len(), self.columns(), bytes))
+        Ok(TensorView::new(self.dtype(), rows.len(), self.columns(), bytes))
     }
 
     /// Widens the whole tensor to f32.

@@ -9,6 +9,8 @@ use super::{DecodeArgs, Path};
 pub enum CodeExecution {
     /// Confined or not at all.
     Confined,
+    /// Confined by every part that there is, Landlock and cgroups included, or not at all.
+    Complete,
     /// With the confinement that the kernel grants.
     Unconfined,
 }
@@ -40,8 +42,8 @@ pub struct EvalArgs {
     /// Masks drawn for the likelihood of an option [default: 128]
     #[arg(long, value_name = "N")]
     pub likelihood_draws: Option<usize>,
-    /// Let tasks whose answers are programs run them, confined; `=unconfined` runs them even where the kernel lacks a part
-    /// of the confinement
+    /// Let tasks whose answers are programs run them, confined; `=complete` refuses to where any part is missing, Landlock
+    /// and cgroups included; `=unconfined` runs them even where the kernel lacks a part of the confinement
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "confined")]
     pub allow_code_execution: Option<CodeExecution>,
     /// The task's problems, in the form of its file [default: built in, or fetched from the hub]

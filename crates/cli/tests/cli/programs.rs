@@ -307,6 +307,36 @@ fn memory_files_and_threads_have_limits() {
     assert!(ended.contains(&outcome(&permission, overflow).as_str()));
 }
 
+/// Address space bounds each process; a cgroup bounds the program, the judge and their files together.
+#[test]
+fn memory_of_a_program_and_its_judge_is_bounded_together() {
+    let limits = Limits { wall: PATIENCE, together: 200 << 20, ..Limits::default() };
+    let Some(permission) = permission(limits) else { return };
+    if let Some(warning) = permission.warning().filter(|warning| warning.contains("no cgroup for memory")) {
+        let _ = writeln!(std::io::stderr(), "skipped: {warning}");
+        return;
+    }
+    assert_eq!(outcome(&permission, "x = b'x' * (100 << 20)"), "passed");
+    assert_eq!(outcome(&permission, "x = b'x' * (400 << 20)"), "memory");
+    let copied = ("def f(): return 'x' * (120 << 20)", "assert len(f()) == 120 << 20");
+    assert_eq!(tested(&permission, copied.0, copied.1), "memory");
+    assert_eq!(permission.late_warning(), None);
+}
+
+/// Folders of groups that a process has made.
+fn groups_of(process: u32) -> Vec<std::path::PathBuf> {
+    let (mut folders, mut found) = (vec![std::path::PathBuf::from("/sys/fs/cgroup")], Vec::new());
+    while let Some(folder) = folders.pop() {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+        for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let own = name.starts_with("demask-") && name.contains(&format!("-{process}-"));
+            if own { found.push(entry.path()) } else { folders.push(entry.path()) }
+        }
+    }
+    found
+}
+
 #[test]
 fn whatever_does_not_end_is_ended() {
     let wall = Duration::from_secs(4);
@@ -383,6 +413,9 @@ fn programs_end_with_the_evaluation() {
         assert!(start.elapsed() < Duration::from_secs(20), "{members:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
+    // Killed, it could not remove its groups: the next process does.
+    patient().unwrap();
+    assert_eq!(groups_of(evaluation.id()), Vec::<std::path::PathBuf>::new());
 }
 
 fn children(process: u32) -> Vec<u32> {
@@ -424,6 +457,37 @@ fn without_namespaces_programs_are_refused_or_run_as_the_user_asks() {
     assert!(taken.stderr.contains("warning: programs run with less protection: no namespaces"), "{}", taken.stderr);
     let odd = run("--allow-code-execution=maybe");
     assert_eq!(odd.code, Some(2), "{}", odd.stderr);
+}
+
+/// A machine that lets no groups be made, as most containers do.
+#[test]
+fn without_cgroups_programs_run_unless_the_user_demands_every_part() {
+    if patient().is_none() {
+        return;
+    }
+    let apart = ["--user", "--map-root-user", "--mount"];
+    let hide = "mount -t tmpfs none /sys/fs/cgroup && exec \"$@\"";
+    let mut possible = Command::new("unshare");
+    if !possible.args(apart).args(["sh", "-c", hide, "sh", "true"]).status().is_ok_and(|status| status.success()) {
+        let _ = writeln!(std::io::stderr(), "skipped: no program `unshare` that hides the groups");
+        return;
+    }
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs.jsonl");
+    let run = |allow: &str| {
+        let mut command = Command::new("unshare");
+        command.args(apart).args(["sh", "-c", hide, "sh", env!("CARGO_BIN_EXE_demask"), "eval", "humaneval"]);
+        command.args(["--data", data, "--limit", "1", "--shots", "0", "--gen-length", "8", "--steps", "2", allow]);
+        super::harness::Run::from(command.output().unwrap())
+    };
+    let taken = run("--allow-code-execution");
+    assert_eq!(taken.code, Some(0), "{}", taken.stderr);
+    let warning = taken.stderr.lines().find(|line| line.starts_with("warning: programs run with less protection: "));
+    let warning = warning.unwrap_or_else(|| panic!("no warning: {}", taken.stderr));
+    assert!(warning.contains("no cgroup for memory (") && warning.contains("no cgroup for processes ("), "{warning}");
+    let refused = run("--allow-code-execution=complete");
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    let told = "programs of a model cannot have every part of their confinement here: ";
+    assert!(refused.stderr.contains(told) && refused.stderr.contains("no cgroup for memory ("), "{}", refused.stderr);
 }
 
 #[test]

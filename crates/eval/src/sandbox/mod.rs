@@ -7,8 +7,9 @@
 //!
 //! The limits are the kernel's. Namespaces: a tree of files of its own, read-only but for one folder in memory of a bounded
 //! size; no network; no process but the judge; everything ends with the supervisor. A filter of system calls, which lists
-//! what is allowed. CPU time, address space, open files and threads (`setrlimit`). Landlock is a layer over these. The
-//! parent ends whatever still runs at the wall limit.
+//! what is allowed. CPU time, address space, open files and threads (`setrlimit`). Landlock and a cgroup, which counts the
+//! memory and the processes of both interpreters together, are layers over these. The parent ends whatever still runs at the
+//! wall limit.
 //!
 //! Nothing runs without a [`Permission`], and whoever makes one says so in so many words.
 
@@ -16,6 +17,8 @@
 mod elsewhere;
 #[cfg(target_os = "linux")]
 mod filter;
+#[cfg(target_os = "linux")]
+mod group;
 mod interpreter;
 #[cfg(target_os = "linux")]
 mod member;
@@ -26,7 +29,7 @@ mod supervisor;
 #[cfg(target_os = "linux")]
 mod view;
 
-use std::{fmt, io, path::PathBuf, process::ExitCode, time::Duration};
+use std::{fmt, io, path::PathBuf, process::ExitCode, sync::OnceLock, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -59,8 +62,10 @@ pub struct Limits {
     pub cpu_seconds: u64,
     /// Time until the parent ends it: longer than the CPU time, for machines that are busy with something else.
     pub wall: Duration,
-    /// Bytes of address space.
+    /// Bytes of address space of each process.
     pub memory: u64,
+    /// Bytes of memory of all processes together, where there is a cgroup for it.
+    pub together: u64,
     /// Bytes of the largest file.
     pub file: u64,
     /// Bytes of all files together.
@@ -69,7 +74,7 @@ pub struct Limits {
     pub entries: u64,
     /// Open files.
     pub open_files: u64,
-    /// Threads.
+    /// Threads of all processes together, those processes included.
     pub threads: u64,
 }
 
@@ -80,6 +85,8 @@ impl Default for Limits {
             cpu_seconds: 10,
             wall: Duration::from_secs(30),
             memory: 2 << 30,
+            // A program may fill its address space, and the judge has room beside it.
+            together: 3 << 30,
             file: 16 << 20,
             files: 64 << 20,
             entries: 4096,
@@ -142,6 +149,16 @@ pub enum SandboxError {
         /// Names of the parts and the kernel's answers.
         reason: String,
     },
+    /// A part that is no need, but was demanded, is missing.
+    #[error(
+        "programs of a model cannot have every part of their confinement here: {reason}; run this where the kernel grants \
+         it (cgroups: in a systemd user session, or as a user who may make groups), or take what there is with \
+         --allow-code-execution"
+    )]
+    Incomplete {
+        /// Names of the parts and the kernel's answers.
+        reason: String,
+    },
     /// The sandbox itself does not work here.
     #[error("the sandbox for programs does not work here: {reason}")]
     Refused {
@@ -162,10 +179,22 @@ enum Protection {
     Calls,
     /// Landlock: which files can be read and written. A second layer: all that is promised holds without it.
     Landlock,
+    /// A cgroup that counts memory of all processes together. A second layer, as the next one is.
+    Memory,
+    /// A cgroup that counts processes and threads.
+    Processes,
 }
 
 impl Protection {
-    const ALL: [Self; 3] = [Self::Namespaces, Self::Calls, Self::Landlock];
+    const ALL: [Self; 5] = [Self::Namespaces, Self::Calls, Self::Landlock, Self::Memory, Self::Processes];
+
+    /// Parts that the group of a run holds.
+    const OF_GROUP: [Self; 2] = [Self::Memory, Self::Processes];
+
+    /// Reports whether programs are confined only with it.
+    fn is_needed(self) -> bool {
+        matches!(self, Self::Namespaces | Self::Calls)
+    }
 
     /// Abilities of programs without this protection.
     fn missing(self) -> &'static str {
@@ -176,6 +205,10 @@ impl Protection {
             }
             Self::Calls => "no filter of system calls (programs can start processes, send signals and open sockets)",
             Self::Landlock => "no Landlock (files are held by other means alone)",
+            Self::Memory => {
+                "no cgroup for memory (each process's address space is bounded, not what all take together)"
+            }
+            Self::Processes => "no cgroup for processes (they are held by other means alone)",
         }
     }
 }
@@ -183,6 +216,8 @@ impl Protection {
 /// Willingness to run programs on a kernel that denies a part of the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Confinement {
+    /// Programs run with every part of the sandbox, Landlock and cgroups included, or not at all.
+    Complete,
     /// Programs run confined or not at all.
     Whole,
     /// Programs run with what the kernel grants.
@@ -246,42 +281,61 @@ pub struct Permission {
     interpreter: Interpreter,
     limits: Limits,
     held: Vec<Protection>,
-    denied: Vec<(Protection, String)>,
+    denied: Vec<Denial>,
+    confinement: Confinement,
+    /// The first part that was granted, and could not be had for a later program.
+    lost: OnceLock<Denial>,
 }
+
+/// A part that cannot be had, and the reason.
+type Denial = (Protection, String);
 
 impl Permission {
     /// Looks for the interpreter, and tries what the kernel grants. The binary is one that calls [`entry`] before anything
     /// else: usually the running one, `std::env::current_exe`.
     pub fn grant(binary: PathBuf, limits: Limits, confinement: Confinement) -> Result<Self, SandboxError> {
         let interpreter = Interpreter::find()?;
-        Self::try_all(Self { binary, interpreter, limits, held: Protection::ALL.to_vec(), denied: Vec::new() })?
-            .accepted(confinement)
+        let (held, denied, lost) = (Protection::ALL.to_vec(), Vec::new(), OnceLock::new());
+        let mut permission = Self { binary, interpreter, limits, held, denied, confinement, lost };
+        let (outcome, denied) = permission.attempt(&Program::default(), |_| true)?;
+        if outcome != Outcome::Passed {
+            return Err(SandboxError::Refused { reason: format!("an empty program ends with \"{outcome}\"") });
+        }
+        permission.held.retain(|&part| denied.iter().all(|(other, _)| *other != part));
+        permission.denied = denied;
+        permission.accepted()
     }
 
-    /// Runs an empty program with fewer and fewer protections, until the kernel denies none of them.
-    fn try_all(mut self) -> Result<Self, SandboxError> {
+    /// Runs a program with fewer and fewer protections of those that it `may` go without, until none is denied; returns
+    /// those that were.
+    fn attempt(
+        &self,
+        program: &Program,
+        may: impl Fn(Protection) -> bool,
+    ) -> Result<(Outcome, Vec<Denial>), SandboxError> {
+        let (mut order, mut denied) = (self.order(), Vec::new());
         loop {
-            match parent::run(&self.binary, &self.order(), &Program::default())? {
-                Ok(Outcome::Passed) => return Ok(self),
-                Ok(outcome) => {
-                    return Err(SandboxError::Refused { reason: format!("an empty program ends with \"{outcome}\"") });
-                }
-                Err((Some(protection), reason)) if self.held.contains(&protection) => {
-                    self.held.retain(|other| *other != protection);
-                    self.denied.push((protection, reason));
+            match parent::run(&self.binary, &order, program)? {
+                Ok(outcome) => return Ok((outcome, denied)),
+                Err((Some(part), reason)) if may(part) && order.holds(part) => {
+                    order.held.retain(|other| *other != part);
+                    denied.push((part, reason));
                 }
                 Err((_, reason)) => return Err(SandboxError::Refused { reason }),
             }
         }
     }
 
-    fn accepted(self, confinement: Confinement) -> Result<Self, SandboxError> {
-        let needed = |(protection, _): &&(Protection, String)| *protection != Protection::Landlock;
-        let denied: Vec<_> = self.denied.iter().filter(needed).map(told).collect();
-        if confinement == Confinement::Whole && !denied.is_empty() {
-            return Err(SandboxError::Denied { reason: denied.join("; ") });
+    fn accepted(self) -> Result<Self, SandboxError> {
+        let denied = |counts: fn(Protection) -> bool| {
+            let denied: Vec<_> = self.denied.iter().filter(|(part, _)| counts(*part)).map(told).collect();
+            (!denied.is_empty()).then(|| denied.join("; "))
+        };
+        match (self.confinement, denied(Protection::is_needed), denied(|_| true)) {
+            (Confinement::Partial, ..) | (Confinement::Whole, None, _) | (Confinement::Complete, _, None) => Ok(self),
+            (_, Some(reason), _) => Err(SandboxError::Denied { reason }),
+            (_, None, Some(reason)) => Err(SandboxError::Incomplete { reason }),
         }
-        Ok(self)
     }
 
     /// Warning about protections that the kernel denies, in a line; none if it grants all.
@@ -290,9 +344,20 @@ impl Permission {
         (!denied.is_empty()).then(|| format!("programs run with less protection: {}", denied.join("; ")))
     }
 
-    /// Runs a program to its end or to its limits. Several threads may do so at once.
+    /// Warning about a protection that was granted at first and denied for a later program, in a line.
+    pub fn late_warning(&self) -> Option<String> {
+        self.lost.get().map(|lost| format!("some programs ran with less protection: {}", told(lost)))
+    }
+
+    /// Runs a program to its end or to its limits. Several threads may do so at once. One for which no cgroup can be made
+    /// runs without, unless every part was demanded.
     pub fn run(&self, program: &Program) -> Result<Outcome, SandboxError> {
-        parent::run(&self.binary, &self.order(), program)?.map_err(|(_, reason)| SandboxError::Refused { reason })
+        let may = |part| self.confinement != Confinement::Complete && Protection::OF_GROUP.contains(&part);
+        let (outcome, denied) = self.attempt(program, may)?;
+        for lost in denied {
+            let _ = self.lost.set(lost);
+        }
+        Ok(outcome)
     }
 
     fn order(&self) -> Order {
@@ -307,7 +372,7 @@ impl Permission {
     }
 }
 
-fn told((protection, reason): &(Protection, String)) -> String {
+fn told((protection, reason): &Denial) -> String {
     format!("{}: {reason}", protection.missing())
 }
 
@@ -328,35 +393,57 @@ pub fn entry() -> Option<ExitCode> {
 mod tests {
     use super::*;
 
-    fn permission(denied: &[Protection]) -> Permission {
+    fn permission(denied: &[Protection], confinement: Confinement) -> Permission {
         Permission {
             binary: PathBuf::new(),
             interpreter: Interpreter { executable: PathBuf::new(), readable: Vec::new() },
             limits: Limits::default(),
             held: Vec::new(),
             denied: denied.iter().map(|&protection| (protection, "EPERM: not permitted".to_owned())).collect(),
+            confinement,
+            lost: OnceLock::new(),
         }
     }
 
     #[test]
     fn parts_that_the_kernel_denies_are_told_in_one_line() {
-        assert_eq!(permission(&[]).warning(), None);
-        let warning = permission(&[Protection::Namespaces, Protection::Landlock]).warning().unwrap();
+        let partial = |denied: &[Protection]| permission(denied, Confinement::Partial);
+        assert_eq!(partial(&[]).warning(), None);
+        let warning = partial(&[Protection::Namespaces, Protection::Landlock, Protection::Memory]).warning().unwrap();
         assert!(warning.starts_with("programs run with less protection: no namespaces"), "{warning}");
         assert!(warning.contains("EPERM") && warning.contains("no Landlock"), "{warning}");
+        assert!(warning.contains("no cgroup for memory"), "{warning}");
         assert!(!warning.contains('\n'), "{warning}");
     }
 
     #[test]
     fn a_kernel_without_a_part_is_refused_unless_the_user_takes_it_as_it_is() {
+        let accepted = |part, confinement| permission(&[part], confinement).accepted();
         for (part, name) in
             [(Protection::Namespaces, "no namespaces"), (Protection::Calls, "no filter of system calls")]
         {
-            let error = permission(&[part]).accepted(Confinement::Whole).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("programs of a model cannot be confined here: {name}")), "{error}");
-            assert!(error.contains("EPERM") && error.ends_with("--allow-code-execution=unconfined"), "{error}");
-            assert!(permission(&[part]).accepted(Confinement::Partial).is_ok());
+            for confinement in [Confinement::Whole, Confinement::Complete] {
+                let error = accepted(part, confinement).unwrap_err().to_string();
+                assert!(error.starts_with(&format!("programs of a model cannot be confined here: {name}")), "{error}");
+                assert!(error.contains("EPERM") && error.ends_with("--allow-code-execution=unconfined"), "{error}");
+            }
+            assert!(accepted(part, Confinement::Partial).is_ok());
         }
-        assert!(permission(&[Protection::Landlock]).accepted(Confinement::Whole).is_ok());
+    }
+
+    #[test]
+    fn a_part_that_is_no_need_is_refused_only_where_every_part_is_demanded() {
+        for (part, name) in [
+            (Protection::Landlock, "no Landlock"),
+            (Protection::Memory, "no cgroup for memory"),
+            (Protection::Processes, "no cgroup for processes"),
+        ] {
+            let error = permission(&[part], Confinement::Complete).accepted().unwrap_err().to_string();
+            let start = format!("programs of a model cannot have every part of their confinement here: {name}");
+            assert!(error.starts_with(&start) && error.contains("EPERM"), "{error}");
+            assert!(error.ends_with("take what there is with --allow-code-execution"), "{error}");
+            assert!(permission(&[part], Confinement::Whole).accepted().is_ok());
+        }
+        assert!(permission(&[], Confinement::Complete).accepted().is_ok());
     }
 }

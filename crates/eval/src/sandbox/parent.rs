@@ -19,6 +19,7 @@ use nix::{
 
 use super::{
     ARGUMENT, Order, Outcome, Program, Protection, Report, SandboxError,
+    group::Group,
     supervisor::{self, Job, READY},
     view,
 };
@@ -46,15 +47,31 @@ pub fn run(
     if on_disk {
         command.current_dir(place);
     }
+    let group = match Group::make(order) {
+        Ok(group) => group,
+        Err((part, reason)) => return Ok(Err((Some(part), reason))),
+    };
     let mut child = command.spawn()?;
+    // It starts nothing before it is handed the program.
+    if let Err((part, reason)) = group.add(child.id()) {
+        child.kill()?;
+        child.wait()?;
+        return Ok(Err((Some(part), reason)));
+    }
     let mut answers = BufReader::new(child.stdout.take().ok_or_else(no_pipe)?.take(LONGEST_REPORT));
     let mut text = String::new();
     let sent = hand_over(&mut child, &mut answers, &mut text, program);
     let ended = wait(&mut child, order.limits.wall);
+    let exhausted = group.is_exhausted();
+    // Before pipes are read to their ends, which a process that has left the others would keep open.
+    drop(group);
     sent?;
     answers.read_to_string(&mut text)?;
     let failure = read(child.stderr.take(), LONGEST_REPORT)?;
     folder.map_or(Ok(()), tempfile::TempDir::close)?;
+    if exhausted {
+        return Ok(Ok(Outcome::Memory));
+    }
     if ended?.is_none() {
         return Ok(Ok(Outcome::Timeout));
     }

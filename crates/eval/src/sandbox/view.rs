@@ -146,7 +146,7 @@ fn seal() -> Result<(), Box<dyn Error>> {
 }
 
 /// A path as the kernel writes it in lists: spaces and the like by their octal numbers.
-fn unescaped(text: &str) -> PathBuf {
+pub fn unescaped(text: &str) -> PathBuf {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((&first, others)) = rest.split_first() {

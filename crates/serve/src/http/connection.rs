@@ -14,7 +14,7 @@ use hyper::{
     server::conn::http1,
     service::service_fn,
 };
-use hyper_util::rt::TokioTimer;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::TcpStream,
     sync::watch,
@@ -25,8 +25,9 @@ use tokio::{
 use super::{
     bodies::{Unread, pass_over},
     body::{GivenUp, ReplyBody, Streaming},
-    envelope::Enveloped,
+    envelope::Envelope,
     lane::said,
+    layer::Layered,
     presence::{Presence, Present, Stage},
     server::{Ending, Shared},
     stall::Stall,
@@ -51,8 +52,9 @@ const LINGERING_TIME: Duration = Duration::from_secs(2);
 /// Serves a connection until it ends.
 pub(super) async fn serve(stream: TcpStream, shared: Rc<Shared>) {
     let presence = Rc::<Presence>::default();
-    let socket = Present::new(stream, Rc::clone(&presence));
-    let io = Enveloped::new(Stall::new(socket, shared.config.write_time), &shared.service);
+    let socket = Layered(TokioIo::new(stream), Present::new(Rc::clone(&presence)));
+    let bounded = Layered(socket, Stall::new(shared.config.write_time));
+    let io = Layered(bounded, Envelope::new(&shared.service));
     let service = {
         let shared = Rc::clone(&shared);
         service_fn(move |request: Request<Incoming>| {

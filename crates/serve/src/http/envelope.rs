@@ -4,29 +4,29 @@
 //! request's name, which all of those have.
 
 use std::{
-    io,
+    io::{self, IoSlice},
     pin::Pin,
     task::{Context, Poll, ready},
 };
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::{Response, StatusCode};
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{Read, Write};
 
+use super::layer::Layer;
 use crate::{Refusal, Service, date};
 
-/// A stream that replaces such a response.
-pub struct Enveloped<S> {
-    inner: S,
+/// Replaces such a response.
+pub struct Envelope {
     service: Service,
     /// Replacement that is not written yet, and the bytes that it stands for.
     instead: Option<(Bytes, usize)>,
 }
 
-impl<S> Enveloped<S> {
-    /// Puts it around a stream.
-    pub fn new(inner: S, service: &Service) -> Self {
-        Self { inner, service: service.clone(), instead: None }
+impl Envelope {
+    /// Takes the service whose refusals these are.
+    pub fn new(service: &Service) -> Self {
+        Self { service: service.clone(), instead: None }
     }
 
     /// Returns the response for the status that hyper has written; none if these bytes are something else.
@@ -34,11 +34,14 @@ impl<S> Enveloped<S> {
         let refusal = Refusal::head(bare_status(written)?);
         Some(as_bytes(&self.service.refuse(&refusal)))
     }
-}
 
-impl<S: Write + Unpin> Enveloped<S> {
     /// Writes what stands for `written`, if something does; otherwise nothing.
-    fn poll_instead(&mut self, context: &mut Context<'_>, written: Option<&[u8]>) -> Poll<Option<io::Result<usize>>> {
+    fn poll_instead(
+        &mut self,
+        inner: &mut (impl Write + Unpin),
+        context: &mut Context<'_>,
+        written: Option<&[u8]>,
+    ) -> Poll<Option<io::Result<usize>>> {
         if self.instead.is_none()
             && let Some(written) = written
         {
@@ -46,7 +49,7 @@ impl<S: Write + Unpin> Enveloped<S> {
         }
         let Some((bytes, length)) = &mut self.instead else { return Poll::Ready(None) };
         while !bytes.is_empty() {
-            match ready!(Pin::new(&mut self.inner).poll_write(context, bytes)) {
+            match ready!(Pin::new(&mut *inner).poll_write(context, bytes)) {
                 Ok(0) => return Poll::Ready(Some(Err(io::ErrorKind::WriteZero.into()))),
                 Ok(count) => bytes.advance(count),
                 Err(error) => return Poll::Ready(Some(Err(error))),
@@ -84,47 +87,14 @@ fn as_bytes(response: &Response<Bytes>) -> Bytes {
     bytes.freeze()
 }
 
-impl<S: Read + Unpin> Read for Enveloped<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(context, buffer)
-    }
-}
-
-impl<S: Write + Unpin> Write for Enveloped<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match ready!(self.poll_instead(context, Some(bytes))) {
-            Some(written) => Poll::Ready(written),
-            None => Pin::new(&mut self.inner).poll_write(context, bytes),
-        }
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(context)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        pieces: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
+impl<S: Read + Write + Unpin> Layer<S> for Envelope {
+    fn write(&mut self, inner: &mut S, context: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         // A response of hyper's own is a piece of its own, and the only one.
         let mut filled = pieces.iter().filter(|piece| !piece.is_empty());
         let only = filled.next().filter(|_| filled.next().is_none()).map(|piece| &**piece);
-        match ready!(self.poll_instead(context, only)) {
+        match ready!(self.poll_instead(inner, context, only)) {
             Some(written) => Poll::Ready(written),
-            None => Pin::new(&mut self.inner).poll_write_vectored(context, pieces),
+            None => Pin::new(inner).poll_write_vectored(context, pieces),
         }
     }
 }

@@ -8,6 +8,7 @@ mod body;
 mod connection;
 mod envelope;
 mod lane;
+mod layer;
 mod names;
 mod presence;
 mod server;

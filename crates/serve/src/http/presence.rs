@@ -8,19 +8,21 @@
 use std::{
     cell::Cell,
     future::Future,
-    io,
+    io::{self, IoSlice},
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use tokio::{
     net::TcpStream,
     time::{Instant, Sleep, sleep},
 };
+
+use super::layer::Layer;
 
 /// Time behind the end of what a client sends after which it is asked, and between two looks for its answer.
 const MOMENT: Duration = Duration::from_millis(100);
@@ -67,9 +69,8 @@ impl Presence {
     }
 }
 
-/// The socket of a connection.
+/// Asks the client of a socket whether it is there.
 pub struct Present {
-    inner: TokioIo<TcpStream>,
     presence: Rc<Presence>,
     /// Runs from the end of what the client sends on.
     ended: Option<Pin<Box<Sleep>>>,
@@ -80,38 +81,21 @@ pub struct Present {
 }
 
 impl Present {
-    /// Takes a socket.
-    pub fn new(stream: TcpStream, presence: Rc<Presence>) -> Self {
-        Self { inner: TokioIo::new(stream), presence, ended: None, asked: false, blocked: false }
-    }
-
-    /// Takes what has come, and returns how much that is; 0 behind the end.
-    fn receive(&self, context: &mut Context<'_>, buffer: &mut ReadBufCursor<'_>) -> Poll<io::Result<usize>> {
-        let (stream, mut piece) = (self.inner.inner(), [0; PIECE]);
-        let room = PIECE.min(buffer.remaining());
-        loop {
-            ready!(stream.poll_read_ready(context))?;
-            match stream.try_read(&mut piece[..room]) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                received => {
-                    let length = received?;
-                    buffer.put_slice(&piece[..length]);
-                    return Poll::Ready(Ok(length));
-                }
-            }
-        }
+    /// Takes what is known of the connection.
+    pub fn new(presence: Rc<Presence>) -> Self {
+        Self { presence, ended: None, asked: false, blocked: false }
     }
 
     /// Decides what becomes of an end: nothing, as long as a request is under way whose client may be there.
-    fn ended(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self { inner, presence, ended, asked, blocked } = self;
+    fn ended(&mut self, stream: &TcpStream, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self { presence, ended, asked, blocked } = self;
         let is_over = || presence.stage.get() == Stage::Between && !*blocked;
         let moment = ended.get_or_insert_with(|| Box::pin(sleep(MOMENT)));
         while !is_over() {
             ready!(moment.as_mut().poll(context));
             moment.as_mut().reset(Instant::now() + MOMENT);
             let gone = || Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
-            if inner.inner().take_error()?.is_some() {
+            if stream.take_error()?.is_some() {
                 return gone();
             }
             match presence.stage.get() {
@@ -121,7 +105,7 @@ impl Present {
                 _ if *blocked || *asked => {}
                 Stage::Made => {
                     *asked = true;
-                    if !matches!(inner.inner().try_write(QUESTION), Ok(length) if length == QUESTION.len()) {
+                    if !matches!(stream.try_write(QUESTION), Ok(length) if length == QUESTION.len()) {
                         return gone();
                     }
                 }
@@ -134,50 +118,46 @@ impl Present {
         }
         Poll::Ready(Ok(()))
     }
+}
 
-    fn judge<T>(&mut self, written: Poll<T>) -> Poll<T> {
-        self.blocked = written.is_pending();
-        written
+/// Takes what has come, and returns how much that is; 0 behind the end.
+fn receive(stream: &TcpStream, context: &mut Context<'_>, buffer: &mut ReadBufCursor<'_>) -> Poll<io::Result<usize>> {
+    let mut piece = [0; PIECE];
+    let room = PIECE.min(buffer.remaining());
+    loop {
+        ready!(stream.poll_read_ready(context))?;
+        match stream.try_read(&mut piece[..room]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            received => {
+                let length = received?;
+                buffer.put_slice(&piece[..length]);
+                return Poll::Ready(Ok(length));
+            }
+        }
     }
 }
 
-impl Read for Present {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
+impl Layer<TokioIo<TcpStream>> for Present {
+    fn read(
+        &mut self,
+        inner: &mut TokioIo<TcpStream>,
         context: &mut Context<'_>,
         mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.ended.is_none() && ready!(self.receive(context, &mut buffer))? > 0 {
+        if self.ended.is_none() && ready!(receive(inner.inner(), context, &mut buffer))? > 0 {
             return Poll::Ready(Ok(()));
         }
-        self.ended(context)
-    }
-}
-
-impl Write for Present {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.inner).poll_write(context, bytes);
-        self.judge(written)
+        self.ended(inner.inner(), context)
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(context)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+    fn write(
+        &mut self,
+        inner: &mut TokioIo<TcpStream>,
         context: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
+        pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.inner).poll_write_vectored(context, bytes);
-        self.judge(written)
+        let written = Pin::new(inner).poll_write_vectored(context, pieces);
+        self.blocked = written.is_pending();
+        written
     }
 }

@@ -106,6 +106,7 @@ pub fn plan(
 fn permission(screen: Screen, execution: CodeExecution) -> anyhow::Result<Permission> {
     let binary = std::env::current_exe().context("cannot find the running binary")?;
     let confinement = match execution {
+        CodeExecution::Complete => Confinement::Complete,
         CodeExecution::Confined => Confinement::Whole,
         CodeExecution::Unconfined => Confinement::Partial,
     };

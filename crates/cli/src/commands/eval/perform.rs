@@ -201,6 +201,9 @@ impl Ready {
                 self.groups[index].state = State::Loaded(model);
             }
         }
+        if let Some(warning) = self.permission.as_ref().and_then(Permission::late_warning) {
+            settings.screen.remark(&format!("warning: {warning}"));
+        }
         Ok(())
     }
 
