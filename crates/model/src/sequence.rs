@@ -93,6 +93,11 @@ impl Sequence {
         (self.shared_pages * PAGE) as Position
     }
 
+    /// Reports whether a position's slot holds K and V of a step.
+    pub(crate) fn is_written(&self, position: Position) -> bool {
+        self.written.get(position as usize).is_some_and(|&written| written)
+    }
+
     /// Leading positions that have been written without a gap.
     pub(crate) fn written(&self) -> usize {
         self.written.iter().take_while(|&&written| written).count()
@@ -283,9 +288,14 @@ impl Sequence {
         }
         let last = plan.live.last().unwrap_or(0);
         let kept = plan.keep.as_ref().map(|keep| &keep.positions);
+        // Rows that layers leave out live off what stands in their slots.
+        let computed = match &plan.layers {
+            LayerRows::All => &plan.live,
+            LayerRows::Partial { compute, .. } => compute,
+        };
         for position in 0..plan.mask.limit(last, plan.visible) {
             let written = self.written[position as usize] || kept.is_some_and(|kept| kept.contains(position));
-            if !written && !plan.live.contains(position) {
+            if !written && !computed.contains(position) {
                 return Err(PlanError::SlotNeverWritten(position));
             }
         }
