@@ -288,14 +288,9 @@ impl Sequence {
         }
         let last = plan.live.last().unwrap_or(0);
         let kept = plan.keep.as_ref().map(|keep| &keep.positions);
-        // Rows that layers leave out live off what stands in their slots.
-        let computed = match &plan.layers {
-            LayerRows::All => &plan.live,
-            LayerRows::Partial { compute, .. } => compute,
-        };
         for position in 0..plan.mask.limit(last, plan.visible) {
             let written = self.written[position as usize] || kept.is_some_and(|kept| kept.contains(position));
-            if !written && !computed.contains(position) {
+            if !written && !plan.live.contains(position) {
                 return Err(PlanError::SlotNeverWritten(position));
             }
         }
@@ -321,7 +316,13 @@ impl Sequence {
         if probed.is_some_and(|rows| rows.iter().any(|position| compute.contains(position))) {
             return Err(PlanError::Contradiction("a probed row is computed anyway"));
         }
-        Ok(())
+        // Rows that layers leave out live off what stands in their slots.
+        let kept = plan.keep.as_ref().map(|keep| &keep.positions);
+        let stands = |position| self.is_written(position) || kept.is_some_and(|kept| kept.contains(position));
+        match plan.live.iter().find(|&position| !compute.contains(position) && !stands(position)) {
+            Some(position) => Err(PlanError::SlotNeverWritten(position)),
+            None => Ok(()),
+        }
     }
 }
 

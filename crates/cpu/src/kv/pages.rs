@@ -143,7 +143,8 @@ impl PageMemory {
             numbers.push(number);
         }
         // Giving pages back allocates nothing: it happens between forwards.
-        let all = self.slabs.iter().filter(|slab| slab.kind == kind).map(|slab| slab.pages.len()).sum::<usize>() + count;
+        let all =
+            self.slabs.iter().filter(|slab| slab.kind == kind).map(|slab| slab.pages.len()).sum::<usize>() + count;
         let free = self.free_mut(kind);
         free.cold.extend(numbers.iter().rev());
         free.cold.reserve(all - free.cold.len().min(all));
