@@ -147,6 +147,9 @@ fn a_gguf_file_that_is_cut_while_it_is_loaded_is_an_error() {
     assert!(error.contains(&format!("it has lost some of its {length} bytes since it was opened")), "{error}");
 }
 
+/// Harm to weights, and what it is called; none if it does none.
+type Harm<'a> = (&'a dyn Fn(&Copy), Option<&'a str>);
+
 /// Rows of the table of embeddings are read from the file while the model answers.
 #[test]
 fn weights_that_are_replaced_behind_an_open_model_change_nothing_and_those_that_are_written_are_an_error() {
@@ -158,7 +161,7 @@ fn weights_that_are_replaced_behind_an_open_model_change_nothing_and_those_that_
     let open = |copy: &Copy| fs::File::options().write(true).open(copy.weights()).unwrap();
     let write = |copy: &Copy| open(copy).set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
     let cut = |copy: &Copy| open(copy).set_len(2000).unwrap();
-    let harms: [(&dyn Fn(&Copy), Option<&str>); 3] = [
+    let harms: [Harm<'_>; 3] = [
         (&replace, None),
         (&write, Some("another program has written it since it was opened: load the model again")),
         (&cut, Some("since it was opened: another program has cut it; fetch it again")),
