@@ -139,7 +139,7 @@ fn drafts_reserve_the_rows_that_they_write_and_not_the_canvas() {
     for (cache, expected) in spans {
         assert_eq!(span(FULL, cache), expected, "{cache}");
     }
-    assert_eq!(span(BLOCKS, "block"), 2 * 4, "a finished block may wait to be stored");
+    assert_eq!(span(BLOCKS, "block"), 2 * 16, "a finished block may wait to be stored");
 }
 
 /// What was refused is asked for again, by a forward that fills all slots: it runs on the canvas.
