@@ -114,6 +114,67 @@ fn freedave_i1_i3_i6_chosen_drafts_write_the_same_whatever_forwards_cost() {
     assert!(!session.wants_curve());
 }
 
+#[test]
+fn drafts_reserve_the_rows_that_they_write_and_not_the_canvas() {
+    let span = |mask, cache: &str| {
+        let mut options = options(mask, 0, 100, 64);
+        options.block_length = Some(16);
+        (options.decoder, options.cache) = ("freedave:d=4,eager=false".parse().unwrap(), cache.parse().unwrap());
+        let session = Session::new(options).unwrap();
+        let needs = &session.needs()[0].sequence;
+        assert!(needs.drafts == 4 && needs.rows >= 4 * needs.draft_span, "{cache}");
+        needs.draft_span
+    };
+    let spans = [
+        ("dual", 16),
+        ("dual:horizon=8", 24),
+        ("dual:horizon=1000", 64),
+        ("prefix", 64),
+        ("prefix:horizon=4", 20),
+        ("freecache", 65),
+        ("none", 164),
+        ("dllm", 164),
+        ("dkv", 164),
+    ];
+    for (cache, expected) in spans {
+        assert_eq!(span(FULL, cache), expected, "{cache}");
+    }
+    assert_eq!(span(BLOCKS, "block"), 2 * 16, "a finished block may wait to be stored");
+}
+
+/// What was refused is asked for again, by a forward that fills all slots: it runs on the canvas.
+#[test]
+fn a_refused_first_token_is_asked_of_the_whole_canvas_by_no_draft() {
+    for (cache, mode) in
+        ["dual", "prefix"].into_iter().flat_map(|cache| ["rolling", "reference"].map(|mode| (cache, mode)))
+    {
+        let mut options = options(FULL, 1, 9, 24);
+        options.decoder = format!("freedave:d=3,mode={mode}").parse().unwrap();
+        (options.block_length, options.cache, options.stop) = (Some(8), cache.parse().unwrap(), StopRule::Never);
+        let mut script = Script::endless(3, 0.5, 3.0).denoiser(1);
+        let mut session = Session::new(options).unwrap();
+        let id = script.open(&session.needs()[0].sequence).unwrap();
+        let (mut refused, mut drafted) = (Vec::new(), 0);
+        drive(&mut session, |_, requests| {
+            let plan = &requests[0].plan;
+            let whole = plan.live.len() == 33;
+            assert!(!whole || plan.lanes == Lanes::Canvas, "{cache} {mode}");
+            drafted += usize::from(plan.lanes != Lanes::Canvas);
+            script.check(&[requests[0].step(id)]).unwrap();
+            let mut out = vec![Predictions::default()];
+            script.step(&[requests[0].step(id)], &mut out).unwrap();
+            for position in plan.must.iter().filter(|position| !refused.contains(position)).collect::<Vec<_>>() {
+                let index = out[0].index(0, position).unwrap();
+                (out[0].tokens[index], out[0].confidence[index]) = (NO_TOKEN, f32::NEG_INFINITY);
+                refused.push(position);
+            }
+            out
+        });
+        assert_eq!(refused, [9, 17, 25], "{cache} {mode}");
+        assert!(drafted > 0);
+    }
+}
+
 /// Step of static decoding on one lane's predictions: in the first block with masks the surest, then the leftmost.
 fn static_step(session: &Session, answer: &Predictions, lane: usize) -> Option<(u32, TokenId)> {
     let width = answer.positions.len();

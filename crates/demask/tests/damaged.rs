@@ -146,3 +146,46 @@ fn a_gguf_file_that_is_cut_while_it_is_loaded_is_an_error() {
     let error = opened.load(&DeviceOptions::default(), &[], &mut |_| true).err().unwrap().to_string();
     assert!(error.contains(&format!("it has lost some of its {length} bytes since it was opened")), "{error}");
 }
+
+/// Harm to weights, and what it is called; none if it does none.
+type Harm<'a> = (&'a dyn Fn(&Copy), Option<&'a str>);
+
+/// Rows of the table of embeddings are read from the file while the model answers.
+#[test]
+fn weights_that_are_replaced_behind_an_open_model_change_nothing_and_those_that_are_written_are_an_error() {
+    let replace = |copy: &Copy| {
+        let other = copy.0.join("other");
+        fs::write(&other, vec![7; 5000]).unwrap();
+        fs::rename(other, copy.weights()).unwrap();
+    };
+    let open = |copy: &Copy| fs::File::options().write(true).open(copy.weights()).unwrap();
+    let write = |copy: &Copy| open(copy).set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    let cut = |copy: &Copy| open(copy).set_len(2000).unwrap();
+    let harms: [Harm<'_>; 3] = [
+        (&replace, None),
+        (&write, Some("another program has written it since it was opened: load the model again")),
+        (&cut, Some("since it was opened: another program has cut it; fetch it again")),
+    ];
+    for device in devices() {
+        for (harm, expected) in harms {
+            let copy = Copy::of("tiny-llada", "open");
+            let mut model = copy.load(&device).unwrap();
+            let options = Options { gen_length: Some(8), ..Options::default() };
+            let mut answer =
+                || model.watch(&Prompt::Tokens(vec![1, 2, 3]), &options, &mut |_| ControlFlow::Continue(()));
+            let tokens = answer().unwrap().tokens;
+            harm(&copy);
+            let Some(expected) = expected else {
+                assert_eq!(answer().unwrap().tokens, tokens);
+                continue;
+            };
+            for _ in 0..2 {
+                let error = answer().unwrap_err();
+                let path = copy.weights().display().to_string();
+                assert!(error.to_string().contains(&format!("cannot read {path}: ")), "{error}");
+                assert!(error.to_string().contains(expected) && !error.to_string().contains('\n'), "{error}");
+                assert!(!error.is_usage());
+            }
+        }
+    }
+}

@@ -117,6 +117,11 @@ fn tensors_are_announced_once_before_they_are_read() {
         };
         for tensor in expected_tensors(&text.spec) {
             let (coming, read) = (places("coming", tensor.role), places("read", tensor.role));
+            if tensor.role == Role::Embedding && !text.spec.tied {
+                // Rows of it are read as they are wanted.
+                assert!(coming.is_empty(), "{}", path.display());
+                continue;
+            }
             assert_eq!(coming.len(), 1, "{} {}", path.display(), tensor.role);
             assert!(coming[0] < read[0], "{} {}", path.display(), tensor.role);
         }

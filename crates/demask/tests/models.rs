@@ -39,9 +39,10 @@ const SHAPES: &str = "
 ## Sizes
 
 Released shapes that `demask synth --like NAME` makes with random weights and `demask cost --like NAME` counts. Bytes are
-those that `demask inspect` reports for a processor: packed weights and embedding table in bf16, or quantised at load (`--quantize
-q8`, `q4`), and K/V of 1000 positions in bf16. A checkpoint takes its bf16 weights on disk, where a tied head is stored once.
-None of the released checkpoints of 2026's families was run here: their shapes were, with random weights.
+those that `demask inspect` reports for a processor: packed weights in bf16, or quantised at load (`--quantize q8`, `q4`), and
+K/V of 1000 positions in bf16. The table of embeddings is not among them: its rows are read from the file. On disk a
+checkpoint takes two bytes for each parameter. None of the released checkpoints of 2026's families was run here: their
+shapes were, with random weights.
 
 | shape | family | parameters | bf16 | q8 | q4 | K/V of 1000 positions |
 |---|---|---|---|---|---|---|

@@ -561,6 +561,12 @@ impl<B: Backend> Inspect for Runner<B> {
                 {
                     let mut part = Vec::new();
                     self.backend.read(stage, &mut part);
+                    let width = part.len() / self.launch.len().max(1);
+                    // A page that is used again holds what was written last.
+                    let unwritten = self.launch.positions.iter().enumerate().filter(|(_, position)| {
+                        !self.sequences[sequence.0 as usize].as_ref().is_some_and(|own| own.is_written(**position))
+                    });
+                    unwritten.for_each(|(index, _)| part[index * width..(index + 1) * width].fill(0.0));
                     tensor.append(&mut part);
                 }
             }

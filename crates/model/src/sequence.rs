@@ -93,6 +93,11 @@ impl Sequence {
         (self.shared_pages * PAGE) as Position
     }
 
+    /// Reports whether a position's slot holds K and V of a step.
+    pub(crate) fn is_written(&self, position: Position) -> bool {
+        self.written.get(position as usize).is_some_and(|&written| written)
+    }
+
     /// Leading positions that have been written without a gap.
     pub(crate) fn written(&self) -> usize {
         self.written.iter().take_while(|&&written| written).count()
@@ -311,7 +316,13 @@ impl Sequence {
         if probed.is_some_and(|rows| rows.iter().any(|position| compute.contains(position))) {
             return Err(PlanError::Contradiction("a probed row is computed anyway"));
         }
-        Ok(())
+        // Rows that layers leave out live off what stands in their slots.
+        let kept = plan.keep.as_ref().map(|keep| &keep.positions);
+        let stands = |position| self.is_written(position) || kept.is_some_and(|kept| kept.contains(position));
+        match plan.live.iter().find(|&position| !compute.contains(position) && !stands(position)) {
+            Some(position) => Err(PlanError::SlotNeverWritten(position)),
+            None => Ok(()),
+        }
     }
 }
 

@@ -220,9 +220,11 @@ impl<B: Backend> Loader<'_, B> {
     }
 }
 
-/// Tensors in the order in which they are loaded.
+/// Tensors in the order in which they are loaded, without a table that no head is packed from: of it, rows may be all that
+/// is ever read.
 fn in_order(spec: &ArchSpec) -> Vec<ExpectedTensor> {
     let mut tensors = expected_tensors(spec);
+    tensors.retain(|tensor| spec.tied || tensor.role != Role::Embedding);
     tensors.sort_by_key(|tensor| match tensor.role {
         Role::Embedding => 0,
         Role::Head => 1,

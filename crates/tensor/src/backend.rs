@@ -38,7 +38,7 @@ pub trait Backend: Send {
     type Matrix: Send + Sync;
     /// Gate and up projections, packed so that `silu(gate) * up` falls out of one product.
     type GateUp: Send + Sync;
-    /// The embedding table, readable row by row.
+    /// The embedding table, readable row by row: in memory, or in its file.
     type Embedding: Send + Sync;
     /// A short f32 vector: norm weights, biases.
     type Vector: Send + Sync;
@@ -67,7 +67,8 @@ pub trait Backend: Send {
     ) -> Result<Self::GateUp, PackError>;
     /// Packs the matrix that scores experts, `[experts, hidden]`: in f32 whatever type products take, never in integers.
     fn pack_router<'a>(&self, weight: impl Into<StoredTensor<'a>>) -> Result<Self::Matrix, PackError>;
-    /// Takes over the embedding table `[vocabulary, hidden]`.
+    /// Takes over the embedding table `[vocabulary, hidden]`. A backend may hold on to its bytes and read rows as
+    /// [`embed`](Self::embed) wants them.
     fn pack_embedding<'a>(&self, table: impl Into<StoredTensor<'a>>) -> Result<Self::Embedding, PackError>;
     /// Takes over a vector.
     fn vector(&self, values: &[f32]) -> Result<Self::Vector, PackError>;
@@ -79,7 +80,7 @@ pub trait Backend: Send {
     fn matrix_format(&self, matrix: &Self::Matrix) -> String;
     /// Format of packed gate and up, in a word.
     fn gate_up_format(&self, matrix: &Self::GateUp) -> String;
-    /// Bytes of the embedding table.
+    /// Bytes that the embedding table takes in memory: none if its rows are read from a file.
     fn embedding_bytes(&self, table: &Self::Embedding) -> usize;
 
     /// Device whose memory the backend uses.
@@ -103,7 +104,9 @@ pub trait Backend: Send {
     fn set_query_rotation(&mut self, cos: &[f32], sin: &[f32]) -> Result<(), OutOfMemory>;
     /// An empty K/V store.
     fn new_kv(&self, shape: &AttentionShape, layers: usize, hidden: usize) -> Self::Kv;
-    /// Appends `count` zeroed pages' ids to `pages`; freed pages are reused.
+    /// Appends the ids of `count` pages to `pages`; freed pages are reused. Their residuals are zeros. K, V and increments
+    /// are whatever they are: plans see no slot before it was written, and no operation multiplies what lies beyond a row's
+    /// keys.
     fn allocate_pages(
         &self,
         kv: &mut Self::Kv,

@@ -2,6 +2,7 @@
 
 use std::{
     alloc::{self, Layout},
+    ops::Range,
     ptr::NonNull,
 };
 
@@ -37,10 +38,11 @@ impl AlignedBytes {
         Some(Self { pointer, length, map: None })
     }
 
-    fn try_mapped(length: usize) -> Option<Self> {
+    /// `length` zero bytes that the system gives when they are first touched, or `None` if it will not give them.
+    pub fn try_mapped(length: usize) -> Option<Self> {
         let mut map = memmap2::MmapMut::map_anon(length).ok()?;
         // Huge pages are a wish: a system without them refuses.
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(miri)))]
         let _ = map.advise(memmap2::Advice::HugePage);
         let pointer = NonNull::new(map.as_mut_ptr())?;
         Some(Self { pointer, length, map: Some(map) })
@@ -62,6 +64,27 @@ impl AlignedBytes {
         let mut copy = Self::try_zeroed(self.length)?;
         copy.as_mut_slice::<u8>().copy_from_slice(self.as_slice());
         Some(copy)
+    }
+
+    /// Gives the memory of a part back to the system, as far as it is the system's own and whole pages of it. What the part
+    /// holds from then on is unspecified: 0, or what it held before.
+    ///
+    /// # Panics
+    /// If the part is not inside.
+    pub fn give_back(&mut self, part: Range<usize>) {
+        assert!(part.start <= part.end && part.end <= self.length, "{part:?} is not inside");
+        #[cfg(all(target_os = "linux", not(miri)))]
+        if self.map.is_some() {
+            // SAFETY: the call takes a number.
+            let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(part.len() + 1);
+            let (start, end) = (part.start.next_multiple_of(page), part.end / page * page);
+            if start < end {
+                // SAFETY: the part is inside the private map that the buffer owns, which is borrowed exclusively; the
+                // system answers with zeros, which are numbers. If it refuses, all stays as it was.
+                let _ =
+                    unsafe { libc::madvise(self.pointer.as_ptr().add(start).cast(), end - start, libc::MADV_DONTNEED) };
+            }
+        }
     }
 
     /// Number of bytes.
@@ -143,7 +166,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri knows no madvise")]
     fn memory_of_the_system_is_like_that_of_the_heap() {
         for length in [MAPPED - 1, MAPPED, MAPPED + 1] {
             let mut bytes = AlignedBytes::zeroed(length);
@@ -151,6 +173,23 @@ mod tests {
             assert!(bytes.as_slice::<u8>().iter().all(|&byte| byte == 0));
             bytes.as_mut_slice::<u8>()[length - 1] = 7;
             assert_eq!((bytes.as_slice::<u8>()[length - 1], bytes.map.is_some()), (7, length >= MAPPED));
+        }
+    }
+
+    #[test]
+    fn what_is_given_back_is_a_part_and_no_more() {
+        let (length, part) = (1 << 20, 10_000..600_001);
+        for mut bytes in [AlignedBytes::try_mapped(length).unwrap(), AlignedBytes::zeroed(length)] {
+            bytes.as_mut_slice::<u8>().fill(7);
+            bytes.give_back(part.clone());
+            let all = bytes.as_slice::<u8>();
+            assert!(all[..part.start].iter().chain(&all[part.end..]).all(|&byte| byte == 7));
+            assert!(all[part.clone()].iter().all(|&byte| byte == 7 || byte == 0));
+            let gone = all[part.clone()].iter().map(|&byte| usize::from(byte == 0)).sum::<usize>();
+            let system = bytes.map.is_some() && cfg!(all(target_os = "linux", not(miri)));
+            assert_eq!(gone > 400_000, system, "{gone} bytes went back");
+            bytes.give_back(5..5);
+            assert!(std::panic::catch_unwind(move || bytes.give_back(0..length + 1)).is_err());
         }
     }
 

@@ -1,7 +1,7 @@
 //! Read-only bytes of a file, on the heap or in the binary itself. Those of a file are copied when they are wanted: a file
 //! that another program cuts meanwhile, or a disk that fails, is an error. A mapping would end the process.
 
-use std::{borrow::Cow, fs::File, io, ops::Range, sync::Arc};
+use std::{borrow::Cow, fs::File, io, ops::Range, sync::Arc, time::SystemTime};
 
 /// Bytes that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +29,8 @@ struct Opened {
     file: File,
     label: String,
     length: usize,
+    /// Time when it was last written, where the system knows it.
+    written: Option<SystemTime>,
 }
 
 impl Opened {
@@ -69,8 +71,10 @@ fn read_exact_at(file: &File, mut start: u64, mut out: &mut [u8]) -> io::Result<
 impl Bytes {
     /// A whole file; `label` is what messages call it.
     pub fn file(file: File, label: impl Into<String>) -> io::Result<Self> {
-        let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
-        Ok(Self(Source::File(Arc::new(Opened { file, label: label.into(), length }))))
+        let about = file.metadata()?;
+        let length = usize::try_from(about.len()).map_err(io::Error::other)?;
+        let written = about.modified().ok();
+        Ok(Self(Source::File(Arc::new(Opened { file, label: label.into(), length, written }))))
     }
 
     /// Bytes on the heap.
@@ -126,6 +130,31 @@ impl Bytes {
         Ok(scratch)
     }
 
+    /// Copies the bytes from `start` on, as many as `out` has room for. Allocates nothing.
+    ///
+    /// # Panics
+    /// If they are not inside.
+    pub fn read(&self, start: usize, out: &mut [u8]) -> Result<(), ReadError> {
+        assert!(start.checked_add(out.len()).is_some_and(|end| end <= self.len()), "bytes from {start} are not inside");
+        match &self.0 {
+            Source::File(opened) => opened.read(start, out)?,
+            Source::Owned(bytes) => out.copy_from_slice(&bytes[start..start + out.len()]),
+            Source::Static(bytes) => out.copy_from_slice(&bytes[start..start + out.len()]),
+        }
+        Ok(())
+    }
+
+    /// Refuses a file that was written since it was opened: what was read before and what is read now are not of one model.
+    /// A file that another one has taken the place of is as it was. Allocates nothing.
+    pub fn check_unwritten(&self) -> Result<(), ReadError> {
+        let Source::File(opened) = &self.0 else { return Ok(()) };
+        let written = opened.file.metadata().map_err(|error| opened.failed(&error))?.modified().ok();
+        if written == opened.written {
+            return Ok(());
+        }
+        Err(opened.failed(&"another program has written it since it was opened: load the model again"))
+    }
+
     fn in_memory(&self) -> Option<&[u8]> {
         match &self.0 {
             Source::File(_) => None,
@@ -172,8 +201,12 @@ mod tests {
             for part in [0..100_000, 5_000..15_000, 99_999..100_000, 50..50] {
                 bytes.prefetch(part.start, part.len());
                 assert_eq!(bytes.get(part.clone()).unwrap(), &numbers[part.clone()]);
-                assert_eq!(bytes.take(part.clone(), &mut scratch).unwrap(), &numbers[part]);
+                assert_eq!(bytes.take(part.clone(), &mut scratch).unwrap(), &numbers[part.clone()]);
+                let mut copy = vec![1; part.len()];
+                bytes.read(part.start, &mut copy).unwrap();
+                assert_eq!(copy, &numbers[part]);
             }
+            bytes.check_unwritten().unwrap();
         }
         std::fs::remove_file(path).unwrap();
     }
@@ -195,11 +228,33 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no reading at a place")]
+    fn a_file_that_is_written_in_place_is_refused_and_one_that_is_replaced_stays_as_it_was() {
+        let (path, other) = (place("written"), place("other"));
+        std::fs::write(&path, [7; 1000]).unwrap();
+        std::fs::write(&other, [8; 1000]).unwrap();
+        let bytes = Bytes::file(File::open(&path).unwrap(), "model.safetensors").unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        let mut row = [0; 10];
+        bytes.read(500, &mut row).unwrap();
+        assert_eq!((row, bytes.check_unwritten()), ([7; 10], Ok(())));
+        let bytes = Bytes::file(File::open(&path).unwrap(), "model.safetensors").unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        assert_eq!(
+            bytes.check_unwritten().unwrap_err().to_string(),
+            "cannot read model.safetensors: another program has written it since it was opened: load the model again"
+        );
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
     fn a_part_outside_is_a_mistake() {
         let path = place("outside");
         std::fs::write(&path, [7; 10]).unwrap();
         for bytes in [Bytes::owned(vec![7; 10]), Bytes::file(File::open(&path).unwrap(), "m").unwrap()] {
             assert!(std::panic::catch_unwind(|| bytes.get(5..11)).is_err());
+            assert!(std::panic::catch_unwind(|| bytes.read(5, &mut [0; 6])).is_err());
         }
         std::fs::remove_file(path).unwrap();
     }

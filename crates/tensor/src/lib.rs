@@ -24,7 +24,7 @@ pub use dtype::{Dtype, TensorView, round_bf16, widen_bf16, widen_f16};
 pub use experts::{ExpertGroups, ExpertShape, RouterRule, Score, Share};
 pub use launch::{BlendRows, HeadLaunch, HeadRow, Launch, NO_ROW, PageCopy, ProbeLaunch, Rows, Segment, SlotCopy};
 pub use quantise::{BELOW_HALF, GROUP_INPUTS, Quantisation, larger, round_within};
-pub use stored::StoredTensor;
+pub use stored::{HeldTensor, StoredTensor};
 
 /// Positions in one page of the K/V store, which is also one key tile of attention: keys are always summed page by
 /// page in ascending order, so that no result depends on what else is in a step.

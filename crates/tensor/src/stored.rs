@@ -4,6 +4,45 @@ use std::ops::Range;
 
 use crate::{Bytes, Dtype, ReadError, TensorView, dtype::Form};
 
+/// A tensor of bytes that it holds on to, of which single rows are read when they are wanted.
+pub struct HeldTensor {
+    dtype: Dtype,
+    shape: [usize; 2],
+    paired: usize,
+    bytes: Bytes,
+    start: usize,
+}
+
+impl HeldTensor {
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.shape[0]
+    }
+
+    /// Bytes of a stored row.
+    pub fn row_bytes(&self) -> usize {
+        self.dtype.row_bytes(self.shape[1]).unwrap_or_default()
+    }
+
+    /// Reads one row, widened; `scratch` holds its bytes meanwhile. Allocates nothing unless it fails.
+    ///
+    /// # Panics
+    /// If there is no such row, or `scratch` is shorter than a stored row.
+    pub fn read_row(&self, row: usize, scratch: &mut [u8], out: &mut [f32]) -> Result<(), ReadError> {
+        assert!(row < self.rows(), "row {row} of {}", self.rows());
+        let stride = self.row_bytes();
+        let stored = &mut scratch[..stride];
+        self.bytes.read(self.start + stored_row(row, self.paired) * stride, stored)?;
+        TensorView::new(self.dtype, 1, self.shape[1], stored).read_row(0, out);
+        Ok(())
+    }
+
+    /// Refuses a file that was written since it was opened: see [`Bytes::check_unwritten`].
+    pub fn check_unwritten(&self) -> Result<(), ReadError> {
+        self.bytes.check_unwritten()
+    }
+}
+
 /// A tensor somewhere: little-endian elements, row-major.
 #[derive(Clone, Copy)]
 pub struct StoredTensor<'a> {
@@ -68,6 +107,15 @@ impl<'a> StoredTensor<'a> {
         self.rows() * self.row_bytes()
     }
 
+    /// Returns the tensor with a hold on its bytes; none for a view of somebody's memory.
+    pub fn hold(&self) -> Option<HeldTensor> {
+        let Self { dtype, shape, paired, place } = *self;
+        match place {
+            Place::Memory(_) => None,
+            Place::Bytes(bytes, start) => Some(HeldTensor { dtype, shape, paired, bytes: bytes.clone(), start }),
+        }
+    }
+
     /// Brings rows into memory, and returns them with the number of the first one: `scratch` holds those of a file. Where
     /// rows are stored in pairs, those of whole heads come.
     pub fn take<'b>(
@@ -120,6 +168,16 @@ mod tests {
         assert_eq!((there.rows(), there.columns(), there.stored_bytes()), (24, columns, stored.len()));
         for (whole, there) in [(whole, there), (whole.unpaired(4), there.unpaired(4)), (whole, whole.into())] {
             assert_eq!(there.to_f32().unwrap(), whole.to_f32());
+            if let Some(held) = there.hold() {
+                assert_eq!((held.rows(), held.row_bytes()), (24, 12));
+                for row in [0, 5, 23] {
+                    let (mut scratch, mut found, mut expected) = ([1; 13], [0.0; 3], [0.0; 3]);
+                    held.read_row(row, &mut scratch, &mut found).unwrap();
+                    whole.read_row(row, &mut expected);
+                    assert_eq!(found, expected, "{row}");
+                }
+                assert!(std::panic::catch_unwind(|| held.read_row(24, &mut [0; 12], &mut [0.0; 3])).is_err());
+            }
             let mut scratch = Vec::new();
             for rows in [0..24, 3..4, 7..17, 23..24, 5..5] {
                 let (view, first) = there.take(rows.clone(), &mut scratch).unwrap();

@@ -2,7 +2,7 @@
 
 use demask_tensor::{AttentionShape, Dtype, PageKind, WorkspaceShape};
 
-use super::{CpuOptions, weights, workspace};
+use super::{CpuOptions, workspace};
 use crate::{
     kv::KvStore,
     linear::{Linear, Products},
@@ -31,12 +31,9 @@ impl CpuOptions {
         Linear::new(self.isa, Dtype::F32).packed_bytes(Dtype::F32, rows, columns).map_or(u64::MAX, |bytes| bytes as u64)
     }
 
-    /// An embedding table that is stored in a type, exactly.
-    ///
-    /// # Panics
-    /// If rows are not whole blocks of the type.
-    pub fn embedding_bytes(&self, stored: Dtype, rows: usize, columns: usize) -> u64 {
-        weights::embedding_bytes(stored, self.linear().dtype(), rows, columns) as u64
+    /// The embedding table of a file, exactly: none, since rows are read as they are wanted.
+    pub fn embedding_bytes(&self, _stored: Dtype, _rows: usize, _columns: usize) -> u64 {
+        0
     }
 
     /// A workspace, roughly from above.

@@ -7,10 +7,12 @@ mod layer;
 mod weights;
 mod workspace;
 
+use std::sync::OnceLock;
+
 use demask_step::{DeviceError, DeviceId, OutOfMemory};
 use demask_tensor::{
     AttentionShape, Backend, Dtype, ExpertWeights, HeadOutput, HeadWeights, Launch, MlpWeights, PackError, PageKind,
-    PartSeconds, QkvRows, QkvWeights, Rows, Stage, StoredTensor, TensorView, WorkspaceShape,
+    PartSeconds, QkvRows, QkvWeights, ReadError, Rows, Stage, StoredTensor, TensorView, WorkspaceShape,
 };
 
 use crate::{
@@ -66,6 +68,8 @@ pub struct CpuBackend {
     tools: Tools,
     workspace: Option<Workspace>,
     expert_bytes: u64,
+    /// The first failure: a row of the embedding table that its file would not give.
+    failure: Option<DeviceError>,
 }
 
 /// Instruction set and helpers that every operation of a step uses and none changes.
@@ -99,7 +103,7 @@ impl CpuBackend {
             query_rotation: None,
             clock: Clock::default(),
         };
-        Self { options, tools, workspace: None, expert_bytes: 0 }
+        Self { options, tools, workspace: None, expert_bytes: 0, failure: None }
     }
 
     /// Returns the options.
@@ -174,7 +178,7 @@ impl Backend for CpuBackend {
     }
 
     fn pack_embedding<'a>(&self, table: impl Into<StoredTensor<'a>>) -> Result<Embedding, PackError> {
-        Embedding::new(&self.tools.pool, table.into(), self.dtype())
+        Embedding::new(table.into(), self.dtype())
     }
 
     fn vector(&self, values: &[f32]) -> Result<Vector, PackError> {
@@ -266,20 +270,14 @@ impl Backend for CpuBackend {
     fn begin(&mut self, launch: &Launch, kv: &mut KvStore) {
         let (tools, work) = self.parts();
         work.taken.take(launch);
-        kv.copy(&tools.pool, &launch.keeps, &launch.copies);
+        kv.begin(&tools.pool, launch);
     }
 
     fn embed(&mut self, table: &Embedding) {
         let (tools, work) = self.parts();
-        let hidden = work.shape.hidden;
-        let ids = &work.taken.launch.ids;
-        let stream = Shared::new(work.stream.as_mut_slice::<f32>());
-        for_ranges(&tools.pool, ids.len(), tools.pool.threads(), |_, range| {
-            for row in range {
-                // SAFETY: each row is in one range.
-                table.read(ids[row], unsafe { stream.row(row, hidden) });
-            }
-        });
+        if let Err(error) = embed(tools, work, table) {
+            self.failure.get_or_insert(DeviceError(error.to_string()));
+        }
     }
 
     fn qkv(&mut self, layer: usize, weights: &QkvWeights<'_, Self>, rows: QkvRows, kv: &mut KvStore) {
@@ -335,7 +333,7 @@ impl Backend for CpuBackend {
     }
 
     fn finish(&mut self) -> Result<(), DeviceError> {
-        Ok(())
+        self.failure.clone().map_or(Ok(()), Err)
     }
 
     fn read(&mut self, stage: Stage<'_, Self>, out: &mut Vec<f32>) {
@@ -355,4 +353,29 @@ impl Backend for CpuBackend {
             Stage::Value(layer, kv) => kv.read_rows(&work.taken.launch.slots, layer, Tensor::Value, out),
         }
     }
+}
+
+/// Fills the residual stream with rows of the table.
+fn embed(tools: &Tools, work: &mut Workspace, table: &Embedding) -> Result<(), ReadError> {
+    let (hidden, ids) = (work.shape.hidden, &work.taken.launch.ids);
+    let row_bytes = hidden * size_of::<f32>();
+    let (stream, scratch) = (Shared::new(work.stream.as_mut_slice::<f32>()), Shared::new(work.scratch.as_mut_slice()));
+    let failure = OnceLock::new();
+    for_ranges(&tools.pool, ids.len(), tools.pool.threads(), |part, range| {
+        // SAFETY: the part is this task's alone.
+        let scratch = unsafe { scratch.row(part, row_bytes) };
+        for row in range.clone() {
+            // SAFETY: each row is in one range.
+            let out = unsafe { stream.row(row, hidden) };
+            if row > range.start && ids[row] == ids[row - 1] {
+                // Masks come one after the other.
+                // SAFETY: the row before is in this range, too.
+                out.copy_from_slice(unsafe { stream.row(row - 1, hidden) });
+            } else if let Err(error) = table.read(ids[row], scratch, out) {
+                let _ = failure.set(error);
+            }
+        }
+    });
+    failure.into_inner().map_or(Ok(()), Err)?;
+    table.check_unwritten()
 }

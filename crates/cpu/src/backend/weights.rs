@@ -1,12 +1,10 @@
 //! Weights that are not matrices of products: the embedding table and short vectors.
 
-use demask_tensor::{AlignedBytes, Dtype, PackError, StoredTensor, TensorView};
+use demask_tensor::{AlignedBytes, Dtype, HeldTensor, PackError, ReadError, StoredTensor, TensorView};
 
 use crate::{
-    elementwise::{Shared, for_ranges},
     kv::memory,
-    linear::{Failure, PART_BYTES, READ_BYTES, activation::round_bf16},
-    pool::Pool,
+    linear::activation::{round_bf16, widen_bf16},
 };
 
 /// A short f32 vector.
@@ -24,100 +22,105 @@ impl Vector {
     }
 }
 
-/// The embedding table, row-major, its numbers as they were stored: rows are read one by one, and widened then. Only f32
-/// is rounded to bf16 where products take bf16.
+/// The embedding table. Its rows are read one by one, and widened then; f32 is rounded to bf16 where products take bf16.
 pub struct Embedding {
-    bytes: AlignedBytes,
-    dtype: Dtype,
+    place: Place,
     shape: [usize; 2],
+    round: bool,
+}
+
+/// Place of the table's numbers.
+enum Place {
+    /// The file: an answer reads some hundred rows of hundreds of thousands.
+    Held(HeldTensor),
+    /// Memory of its own, the numbers as they were stored.
+    Copied { bytes: AlignedBytes, dtype: Dtype },
 }
 
 impl Embedding {
-    pub(crate) fn new(pool: &Pool, table: StoredTensor<'_>, products: Dtype) -> Result<Self, PackError> {
-        let dtype = kept(table.dtype(), products);
+    pub(crate) fn new(table: StoredTensor<'_>, products: Dtype) -> Result<Self, PackError> {
         let (rows, columns) = (table.rows(), table.columns());
-        let length = embedding_bytes(table.dtype(), products, rows, columns);
-        let failed = |source| PackError::Memory { rows, columns, source };
-        memory::check(length as u64).map_err(failed)?;
-        let mut bytes = memory::zeroed(length).map_err(failed)?;
-        let stride = length / rows.max(1);
-        let shared = Shared::new(bytes.as_mut_slice::<u8>());
-        let (at_once, failure) = ((READ_BYTES / table.row_bytes().max(1)).max(1), Failure::default());
-        for_ranges(pool, rows, length.div_ceil(PART_BYTES).max(pool.threads()), |_, range| {
-            let (mut wide, mut scratch) = (vec![0.0; if dtype == table.dtype() { 0 } else { columns }], Vec::new());
-            for start in range.clone().step_by(at_once) {
-                let rows = start..range.end.min(start + at_once);
-                let (part, first) = match table.take(rows.clone(), &mut scratch) {
-                    Ok(taken) => taken,
-                    Err(error) => return failure.set(error.into()),
-                };
-                for row in rows {
-                    // SAFETY: each row is in one range.
-                    let out = unsafe { shared.row(row, stride) };
-                    if dtype == table.dtype() {
-                        out.copy_from_slice(part.row_bytes(row - first));
-                        continue;
-                    }
-                    part.read_row(row - first, &mut wide);
-                    let rounded = wide.iter().map(|&value| round_bf16(value));
-                    out.chunks_exact_mut(2).zip(rounded).for_each(|(out, value)| {
-                        out.copy_from_slice(&value.to_le_bytes());
-                    });
-                }
+        let place = if let Some(held) = table.hold() {
+            // A file that was cut is found out now rather than by a request.
+            if let Some(last) = rows.checked_sub(1) {
+                held.read_row(last, &mut vec![0; held.row_bytes()], &mut vec![0.0; columns])?;
             }
-        });
-        failure.into_result()?;
-        Ok(Self { bytes, dtype, shape: [rows, columns] })
+            Place::Held(held)
+        } else {
+            let failed = |source| PackError::Memory { rows, columns, source };
+            memory::check(table.stored_bytes() as u64).map_err(failed)?;
+            let mut bytes = memory::zeroed(table.stored_bytes()).map_err(failed)?;
+            let mut scratch = Vec::new();
+            let (view, _) = table.take(0..rows, &mut scratch)?;
+            let stored = bytes.as_mut_slice::<u8>().chunks_exact_mut(table.row_bytes().max(1));
+            stored.enumerate().for_each(|(row, out)| out.copy_from_slice(view.row_bytes(row)));
+            Place::Copied { bytes, dtype: table.dtype() }
+        };
+        let round = table.dtype() == Dtype::F32 && products == Dtype::Bf16;
+        Ok(Self { place, shape: [rows, columns], round })
     }
 
+    /// Bytes that it takes in memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes.len()
+        match &self.place {
+            Place::Held(_) => 0,
+            Place::Copied { bytes, .. } => bytes.len(),
+        }
     }
 
-    /// Widens one row.
-    pub(crate) fn read(&self, id: u32, out: &mut [f32]) {
+    /// Widens one row; `scratch` has room for a row of f32. Allocates nothing unless it fails.
+    pub(crate) fn read(&self, id: u32, scratch: &mut [u8], out: &mut [f32]) -> Result<(), ReadError> {
         let [rows, columns] = self.shape;
-        TensorView::new(self.dtype, rows, columns, self.bytes.as_slice()).read_row(id as usize, out);
+        match &self.place {
+            Place::Held(held) => held.read_row(id as usize, scratch, out)?,
+            Place::Copied { bytes, dtype } => {
+                TensorView::new(*dtype, rows, columns, bytes.as_slice()).read_row(id as usize, out);
+            }
+        }
+        if self.round {
+            for value in out {
+                *value = widen_bf16(round_bf16(*value));
+            }
+        }
+        Ok(())
     }
-}
 
-/// Bytes of a table that is stored in a type, for products of another.
-///
-/// # Panics
-/// If rows are not whole blocks.
-pub(crate) fn embedding_bytes(stored: Dtype, products: Dtype, rows: usize, columns: usize) -> usize {
-    let row = kept(stored, products).row_bytes(columns);
-    rows * row.unwrap_or_else(|| panic!("rows of {columns} are not whole blocks of {stored}"))
-}
-
-/// The type that a table is kept in.
-fn kept(stored: Dtype, products: Dtype) -> Dtype {
-    if stored == Dtype::F32 && products == Dtype::Bf16 { Dtype::Bf16 } else { stored }
+    /// Refuses a file that was written since it was opened.
+    pub(crate) fn check_unwritten(&self) -> Result<(), ReadError> {
+        match &self.place {
+            Place::Held(held) => held.check_unwritten(),
+            Place::Copied { .. } => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use demask_tensor::BlockFormat;
+    use demask_tensor::{BlockFormat, Bytes};
 
     use super::*;
-    use crate::linear::activation::widen_bf16;
 
     #[test]
-    fn rows_come_back_as_they_were_stored_or_rounded() {
+    fn rows_come_back_as_they_were_stored_or_rounded_from_memory_and_from_a_file() {
         let (rows, columns) = (37, 512);
         let types = [Dtype::F32, Dtype::F16, Dtype::Bf16].into_iter().chain(BlockFormat::ALL.map(Dtype::Block));
+        let path = std::env::temp_dir().join(format!("demask-embedding-{}", std::process::id()));
         for stored in types {
             let length = rows * stored.row_bytes(columns).unwrap();
             // No number is infinite or none: neither exponents nor scales are all ones.
             let bytes: Vec<u8> = (0..length).map(|index| (index * 89 % 61) as u8).collect();
+            std::fs::write(&path, [&[1; 3][..], &bytes].concat()).unwrap();
+            let file = Bytes::file(std::fs::File::open(&path).unwrap(), "m").unwrap();
             let table = TensorView::new(stored, rows, columns, &bytes);
+            let there = StoredTensor::new(stored, rows, columns, &file, 3);
             for products in [Dtype::F32, Dtype::Bf16] {
-                for threads in [1, 2, 3] {
-                    let kept = Embedding::new(&Pool::new(threads), table.into(), products).unwrap();
-                    assert_eq!(kept.bytes(), embedding_bytes(stored, products, rows, columns));
+                for (kept, taken) in [(table.into(), length), (there, 0)] {
+                    let kept = Embedding::new(kept, products).unwrap();
+                    assert_eq!(kept.bytes(), taken, "{stored}");
+                    let mut scratch = vec![1; columns * 4];
                     let (mut found, mut expected) = (vec![0.0; columns], vec![0.0; columns]);
                     for row in 0..rows {
-                        kept.read(row as u32, &mut found);
+                        kept.read(row as u32, &mut scratch, &mut found).unwrap();
                         table.read_row(row, &mut expected);
                         if stored == Dtype::F32 && products == Dtype::Bf16 {
                             for value in &mut expected {
@@ -129,15 +132,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn only_floats_of_four_bytes_are_kept_in_fewer() {
-        let bytes = |stored, products| embedding_bytes(stored, products, 10, 256);
-        assert_eq!(bytes(Dtype::F32, Dtype::F32), 10 * 256 * 4);
-        for stored in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
-            assert_eq!(bytes(stored, Dtype::Bf16), 10 * 256 * 2);
-        }
-        assert_eq!(bytes(Dtype::Block(BlockFormat::Q4K), Dtype::Bf16), 10 * 144);
+        std::fs::remove_file(path).unwrap();
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{
     fs,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -14,6 +17,20 @@ const FRESH: Duration = Duration::from_millis(50);
 
 /// The last reading.
 static LAST: Mutex<Option<Reading>> = Mutex::new(None);
+
+/// Bytes of pages that somebody holds and has not written yet. The system gives their memory when they are written, and
+/// counts it as free until then.
+static PROMISED: AtomicU64 = AtomicU64::new(0);
+
+/// Counts bytes that are granted before the system gives them.
+pub(crate) fn promise(bytes: u64) {
+    PROMISED.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// Counts promised bytes that the system has given, or that nobody wants any more.
+pub(crate) fn keep(bytes: u64) {
+    PROMISED.fetch_sub(bytes, Ordering::Relaxed);
+}
 
 /// A reading of the memory that is left, less what was granted since.
 struct Reading {
@@ -59,9 +76,9 @@ pub(crate) fn refused(bytes: usize) -> OutOfMemory {
     OutOfMemory { needed: bytes as u64, available: available() }
 }
 
-/// Bytes of memory that this process may still take: what the system would give without swapping, what control groups
-/// allow, and what the limits of the process (`ulimit -d`, `ulimit -v`) leave. As many as there can be where nothing is
-/// known.
+/// Bytes of memory that this process may still take: what the system would give without swapping and what control groups
+/// allow, without what was promised and not written yet, and what the limits of the process (`ulimit -d`, `ulimit -v`)
+/// leave, which count what is mapped. As many as there can be where nothing is known.
 pub fn available() -> u64 {
     let system = system("MemAvailable:");
     #[cfg(target_os = "macos")]
@@ -70,7 +87,9 @@ pub fn available() -> u64 {
     let status = fs::read_to_string("/proc/self/status").ok();
     let limits = fs::read_to_string("/proc/self/limits").ok();
     let own = limits.zip(status).and_then(|(limits, status)| own_available(&limits, &status));
-    [system, groups, own].into_iter().flatten().min().unwrap_or(u64::MAX)
+    let promised = PROMISED.load(Ordering::Relaxed);
+    let given = [system, groups].into_iter().flatten().map(|rest| rest.saturating_sub(promised));
+    given.chain(own).min().unwrap_or(u64::MAX)
 }
 
 /// Memory that the limits of the process on its data and on its address space leave (`ulimit -d` and `-v`).

@@ -1,17 +1,18 @@
 //! The paged K/V store: where K, V, increments and the residual of each position lie.
 //!
-//! A page is one allocation: for each layer K of all heads and V of all heads, then the increments of all layers, then
+//! A page is one piece of memory: for each layer K of all heads and V of all heads, then the increments of all layers, then
 //! the residual, the last two only in pages of such a kind. Within a head, K is `[head_dim, PAGE]`, so that a query's
 //! products with all keys of the page are sums over rows of the page; V is `[PAGE, head_dim]`, so that its weighted sum
 //! is one too. Neither needs a sum across a vector. Where products take pairs of bf16, two rows each are woven into one
 //! of twice the length: K is `[head_dim / 2, PAGE, 2]` and V `[PAGE / 2, head_dim, 2]`.
 
 pub(crate) mod memory;
+mod pages;
 
 use std::marker::PhantomData;
 
 use demask_step::OutOfMemory;
-use demask_tensor::{AlignedBytes, AttentionShape, Dtype, Number, PAGE, PageCopy, PageKind, SlotCopy};
+use demask_tensor::{AttentionShape, Dtype, Launch, Number, PAGE, PageCopy, PageKind, SlotCopy};
 
 #[cfg(target_arch = "x86_64")]
 use crate::{attention::fits_tiles, isa::Tier};
@@ -20,6 +21,7 @@ use crate::{
     isa::Isa,
     pool::Pool,
 };
+use pages::PageMemory;
 
 /// K or V.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,13 +34,7 @@ pub(crate) enum Tensor {
 pub struct KvStore {
     isa: Isa,
     layout: Layout,
-    pages: Vec<Page>,
-    free: Vec<u32>,
-}
-
-struct Page {
-    bytes: AlignedBytes,
-    kind: PageKind,
+    pages: PageMemory,
 }
 
 /// Layout of a page; everything in bytes.
@@ -144,7 +140,7 @@ impl Layout {
 impl KvStore {
     pub(crate) fn new(isa: Isa, shape: AttentionShape, dtype: Dtype, layers: usize, hidden: usize) -> Self {
         let layout = Layout { shape, dtype, layers, hidden, weave: Weave::of(isa, &shape, dtype) };
-        Self { isa, layout, pages: Vec::new(), free: Vec::new() }
+        Self { isa, layout, pages: PageMemory::default() }
     }
 
     pub(crate) fn page_bytes(&self, kind: PageKind) -> usize {
@@ -165,65 +161,31 @@ impl KvStore {
         self.layout.weave
     }
 
-    /// Appends `count` zeroed pages; on failure none.
+    /// Appends `count` pages; on failure none. Their residuals are zeros: stored guidance reads those of rows that were never
+    /// predicted. K, V and increments hold what was written last.
     pub(crate) fn allocate(&mut self, count: usize, kind: PageKind, pages: &mut Vec<u32>) -> Result<(), OutOfMemory> {
-        let kept = pages.len();
-        self.check(count, kind)?;
-        for _ in 0..count {
-            match self.take(kind) {
-                Ok(page) => pages.push(page),
-                Err(error) => {
-                    self.free.extend(pages.drain(kept..));
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Reports whether there is memory for as many pages as cannot be reused.
-    fn check(&self, count: usize, kind: PageKind) -> Result<(), OutOfMemory> {
-        let reused =
-            |same: bool| self.free.iter().filter(move |&&page| (self.pages[page as usize].kind == kind) == same);
-        let new = count.saturating_sub(reused(true).count()) as u64;
-        // Pages of other kinds are given back to the system before new ones are taken.
-        let returned: u64 = reused(false).map(|&page| self.pages[page as usize].bytes.len() as u64).sum();
-        memory::check(new.saturating_mul(self.page_bytes(kind) as u64).saturating_sub(returned))
-    }
-
-    /// One zeroed page: a free one of the same kind, else a free number, else a new number.
-    fn take(&mut self, kind: PageKind) -> Result<u32, OutOfMemory> {
         let length = self.page_bytes(kind);
-        let fits = |page: &Page| page.kind == kind && page.bytes.len() == length;
-        if let Some(at) = self.free.iter().rposition(|&page| fits(&self.pages[page as usize])) {
-            let page = self.free.swap_remove(at);
-            self.pages[page as usize].bytes.as_mut_slice::<u8>().fill(0);
-            return Ok(page);
-        }
-        if let Some(&page) = self.free.last() {
-            // The old memory goes first: there may be no room for both.
-            self.pages[page as usize] = Page { bytes: AlignedBytes::zeroed(0), kind: PageKind::default() };
-            let bytes = memory::zeroed(length)?;
-            self.free.pop();
-            self.pages[page as usize] = Page { bytes, kind };
-            return Ok(page);
-        }
-        let bytes = memory::zeroed(length)?;
-        self.pages.push(Page { bytes, kind });
-        // Giving pages back allocates nothing: it happens between forwards.
-        self.free.reserve(self.pages.len() - self.free.len());
-        Ok(self.pages.len() as u32 - 1)
+        self.pages.allocate(count, (kind, length), self.layout.residual_at(kind)..length, pages)
     }
 
     pub(crate) fn release(&mut self, pages: &[u32]) {
-        self.free.extend_from_slice(pages);
+        self.pages.release(pages);
+    }
+
+    /// Begins a launch: its pages are written from now on, and its slots are kept before its pages are copied.
+    pub(crate) fn begin(&mut self, pool: &Pool, launch: &Launch) {
+        let written = launch.slots.iter().copied().chain(launch.keeps.iter().map(|keep| keep.to));
+        for page in written.map(|slot| slot / PAGE as u32).chain(launch.copies.iter().map(|copy| copy.to)) {
+            self.pages.touch(page);
+        }
+        self.copy(pool, &launch.keeps, &launch.copies);
     }
 
     /// One head of one page: K `[head_dim, PAGE]` or V `[PAGE, head_dim]`, or woven.
     pub(crate) fn head<T: Number>(&self, page: u32, layer: usize, tensor: Tensor, head: usize) -> &[T] {
         assert_eq!(size_of::<T>(), self.layout.dtype.size(), "element type of the store");
         let start = self.layout.head_at(layer, tensor, head) / size_of::<T>();
-        &self.pages[page as usize].bytes.as_slice::<T>()[start..][..self.layout.head() / size_of::<T>()]
+        &self.pages.numbers::<T>(page)[start..][..self.layout.head() / size_of::<T>()]
     }
 
     /// Reads K or V of one slot, all heads, widened.
@@ -258,10 +220,10 @@ impl KvStore {
     /// # Panics
     /// If its page has none.
     pub(crate) fn residual(&mut self, slot: u32) -> &mut [f32] {
-        let page = &mut self.pages[slot as usize / PAGE];
-        assert!(page.kind.residual, "a page without a residual");
-        let start = self.layout.residual_at(page.kind) / size_of::<f32>() + slot as usize % PAGE * self.layout.hidden;
-        &mut page.bytes.as_mut_slice::<f32>()[start..][..self.layout.hidden]
+        let (page, kind) = (slot / PAGE as u32, self.pages.kind(slot / PAGE as u32));
+        assert!(kind.residual, "a page without a residual");
+        let start = self.layout.residual_at(kind) / size_of::<f32>() + slot as usize % PAGE * self.layout.hidden;
+        &mut self.pages.numbers_mut::<f32>(page)[start..][..self.layout.hidden]
     }
 
     /// Lets many tasks write.
@@ -270,7 +232,7 @@ impl KvStore {
     }
 
     /// Copies slots one by one, then pages: each layer and the residual by one task, so that the order is kept.
-    pub(crate) fn copy(&mut self, pool: &Pool, keeps: &[SlotCopy], copies: &[PageCopy]) {
+    fn copy(&mut self, pool: &Pool, keeps: &[SlotCopy], copies: &[PageCopy]) {
         if keeps.is_empty() && copies.is_empty() {
             return;
         }
@@ -378,12 +340,12 @@ impl KvWriter<'_> {
     /// No other part that overlaps this one is in use at the same time, not even for reading.
     #[expect(clippy::mut_from_ref, reason = "the writer stands for an exclusive borrow: the caller keeps parts apart")]
     unsafe fn part<T: Number>(&self, page: usize, start: usize, length: usize) -> &mut [T] {
-        let bytes = &self.store.pages[page].bytes;
-        assert!(start.is_multiple_of(size_of::<T>()) && start + length <= bytes.len(), "part of a page");
+        let (place, bytes) = self.store.pages.place(page as u32);
+        assert!(start.is_multiple_of(size_of::<T>()) && start + length <= bytes, "part of a page");
         // SAFETY: the part is inside the page, whose memory is initialised and aligned for numbers; the store is
         // borrowed exclusively by this writer, and the caller keeps parts apart.
         unsafe {
-            let first = bytes.as_ptr().cast_mut().add(start);
+            let first = place.cast_mut().add(start);
             std::slice::from_raw_parts_mut(first.cast(), length / size_of::<T>())
         }
     }
@@ -443,7 +405,7 @@ impl KvWriter<'_> {
     ) -> Option<&mut [f32]> {
         let (page, at) = (slot as usize / PAGE, slot as usize % PAGE);
         let layout = &self.store.layout;
-        if !self.store.pages[page].kind.increments {
+        if !self.store.pages.kind(page as u32).increments {
             return None;
         }
         assert!(columns.start <= columns.end && columns.end <= layout.hidden, "columns of an increment");
@@ -517,7 +479,7 @@ impl KvWriter<'_> {
         let layout = &self.store.layout;
         let rows = |slot: u32| {
             let (page, at) = (slot as usize / PAGE, slot as usize % PAGE);
-            let kind = self.store.pages[page].kind;
+            let kind = self.store.pages.kind(page as u32);
             let start = match layer {
                 Some(layer) => kind.increments.then(|| layout.increments_at(layer))?,
                 None => kind.residual.then(|| layout.residual_at(kind))?,

@@ -37,41 +37,100 @@ fn row(first: f32) -> Vec<f32> {
 }
 
 #[test]
-fn rows_are_read_as_written_and_pages_are_zeroed_for_the_next() {
+fn rows_are_read_as_written_and_a_page_that_is_used_again_has_no_residual() {
     let mut store = store(Dtype::F32);
     let mut pages = Vec::new();
     store.allocate(2, BOTH, &mut pages).unwrap();
-    write(&mut store, 1, pages[1] * PAGE as u32 + 5, 7.0);
-    assert_eq!(read(&store, 1, pages[1] * PAGE as u32 + 5), [row(7.0), row(107.0)]);
-    assert_eq!(read(&store, 1, pages[1] * PAGE as u32 + 4), [vec![0.0; 12], vec![0.0; 12]]);
-    store.residual(pages[1] * PAGE as u32 + 31).fill(1.0);
+    let slot = pages[1] * PAGE as u32 + 5;
+    touch(&mut store, slot);
+    write(&mut store, 1, slot, 7.0);
+    assert_eq!(read(&store, 1, slot), [row(7.0), row(107.0)]);
+    assert_eq!(read(&store, 1, slot - 1), [vec![0.0; 12], vec![0.0; 12]]);
+    store.residual(slot).fill(1.0);
     store.release(&pages[1..]);
     let mut again = Vec::new();
     store.allocate(1, BOTH, &mut again).unwrap();
-    assert_eq!(again, pages[1..]);
-    assert!(store.pages[again[0] as usize].bytes.as_slice::<u8>().iter().all(|&byte| byte == 0));
+    assert_eq!(again, pages[1..], "one that has its memory goes first");
+    assert_eq!(store.residual(slot), [0.0; 10]);
+    assert_eq!(read(&store, 1, slot), [row(7.0), row(107.0)], "nothing is zeroed that nobody reads");
+}
+
+/// Begins a launch of one row.
+fn touch(store: &mut KvStore, slot: u32) {
+    store.begin(&Pool::new(1), &Launch { slots: vec![slot], ..Launch::default() });
 }
 
 #[test]
-fn a_free_page_of_another_kind_gives_its_number() {
+fn pages_of_another_kind_give_their_numbers_and_their_map() {
     let mut store = store(Dtype::Bf16);
     let mut pages = Vec::new();
     store.allocate(1, NONE, &mut pages).unwrap();
+    touch(&mut store, pages[0] * PAGE as u32);
     store.release(&pages);
     let mut others = Vec::new();
-    store.allocate(2, BOTH, &mut others).unwrap();
-    assert_eq!(others, [0, 1]);
-    assert_eq!(store.pages[0].bytes.len(), store.page_bytes(BOTH));
+    store.allocate(100, BOTH, &mut others).unwrap();
+    assert!(others.iter().any(|&page| page < 64) && others.iter().all(|&page| page < 100), "{others:?}");
+    assert_eq!(store.pages.numbers::<u8>(others[0]).len(), store.page_bytes(BOTH));
+    assert_eq!(store.pages.maps(), 1);
+    let mut held = Vec::new();
+    store.allocate(1, NONE, &mut held).unwrap();
+    store.release(&others);
+    store.allocate(70, NONE, &mut held).unwrap();
+    assert_eq!(store.pages.maps(), 2);
+    held.sort_unstable();
+    held.dedup();
+    assert_eq!(held.len(), 71, "no page has two holders");
 }
 
 #[test]
 fn too_many_pages_are_refused_and_none_are_taken() {
     let mut store = store(Dtype::Bf16);
     let mut pages = vec![9];
-    let error = store.allocate(usize::MAX / 2, BOTH, &mut pages).unwrap_err();
-    assert!(error.needed > error.available);
-    assert_eq!(pages, [9]);
-    assert!(store.pages.is_empty());
+    for many in [usize::MAX / 2, usize::MAX, 1 << 40] {
+        let error = store.allocate(many, BOTH, &mut pages).unwrap_err();
+        assert!(error.needed > error.available);
+        assert_eq!((&pages[..], store.pages.maps(), store.pages.promised()), (&[9][..], 0, 0));
+    }
+}
+
+#[test]
+fn a_page_takes_memory_when_it_is_written_and_what_is_released_goes_back() {
+    // 1 MiB each.
+    let shape = AttentionShape { heads: 4, kv_heads: 4, head_dim: 128 };
+    let mut store = KvStore::new(Isa::best(), shape, Dtype::F32, 8, 10);
+    assert_eq!(store.page_bytes(NONE), 1 << 20);
+    let mut pages = Vec::new();
+    // Of 500 pages the system gives those that are written.
+    store.allocate(500, NONE, &mut pages).unwrap();
+    assert_eq!((store.pages.maps(), store.pages.promised()), (1, 500 << 20));
+    for &page in &pages[..100] {
+        touch(&mut store, page * PAGE as u32 + 31);
+    }
+    assert_eq!((store.pages.promised(), store.pages.resident()), (400 << 20, 100));
+    for &page in &pages[..100] {
+        store.pages.numbers_mut::<u8>(page).fill(7);
+    }
+    store.release(&pages);
+    assert_eq!((store.pages.promised(), store.pages.resident()), (0, 64));
+    #[cfg(all(target_os = "linux", not(miri)))]
+    assert_eq!(pages[..100].iter().filter(|&&page| store.pages.numbers::<u8>(page).contains(&7)).count(), 64);
+    // Those that have their memory are used again, and then one that has none.
+    pages.clear();
+    store.allocate(65, NONE, &mut pages).unwrap();
+    assert_eq!((store.pages.maps(), store.pages.promised()), (1, 1 << 20));
+}
+
+#[test]
+fn requests_that_grow_page_by_page_map_few_slabs() {
+    let mut store = store(Dtype::Bf16);
+    let mut pages = Vec::new();
+    for _ in 0..1000 {
+        store.allocate(1, NONE, &mut pages).unwrap();
+    }
+    assert_eq!(store.pages.maps(), 1000_usize.div_ceil(64));
+    pages.sort_unstable();
+    pages.dedup();
+    assert_eq!(pages.len(), 1000);
 }
 
 #[test]

@@ -62,7 +62,6 @@ pub(crate) use drive::{Job, ROWS_BEHIND, Sums};
 pub use input::{InputBuffer, InputWriter};
 pub use int8::Activations;
 pub use output::Output;
-pub(crate) use packed::{Failure, PART_BYTES, READ_BYTES};
 pub use packed::{MatrixFormat, Packed, PackedGateUp};
 
 use crate::{isa::Isa, pool::Pool};

@@ -219,4 +219,10 @@ impl CachePolicy for Freezing {
     fn memory(&self) -> Memory {
         self.memory
     }
+
+    /// Drafts run behind the prompt, and in the row that predicts the first position behind it: the first forward is the
+    /// canvas's.
+    fn draft_span(&self, layout: &Layout, _blocks: usize) -> usize {
+        (layout.len() - layout.response() + 1).min(layout.len())
+    }
 }

@@ -229,7 +229,8 @@ pub trait CachePolicy: fmt::Debug + Send {
         None
     }
 
-    /// Positions from the first to the last live row, at most, of a forward with drafts that predicts this many blocks.
+    /// Positions from the first to the last live row, at most, of a forward with drafts that predicts this many blocks: each
+    /// draft reserves memory for them. By default the whole canvas.
     fn draft_span(&self, layout: &Layout, _blocks: usize) -> usize {
         layout.len()
     }

@@ -228,4 +228,11 @@ impl CachePolicy for BlockStart {
     fn memory(&self) -> Memory {
         Memory::OfState
     }
+
+    /// Drafts run in the window alone: the forward that fills the slots is the canvas's.
+    fn draft_span(&self, layout: &Layout, blocks: usize) -> usize {
+        let (Behind::Nothing { horizon } | Behind::Stale { horizon }) = self.behind;
+        let behind = layout.len() - layout.start().min(layout.len());
+        blocks.saturating_mul(layout.block_length()).saturating_add(horizon).min(behind)
+    }
 }

@@ -77,6 +77,16 @@ impl RandomWeights {
 }
 
 impl RandomWeights {
+    /// Makes the embedding of a token infinite and not a number in turns: whatever is computed for it is no number.
+    pub fn with_no_number(mut self, token: u32) -> Self {
+        if let Some((_, columns, bytes)) = self.tensors.get_mut(&Role::Embedding) {
+            let row = &mut bytes[token as usize * *columns * 4..][..*columns * 4];
+            let values = [f32::NAN, f32::INFINITY].map(f32::to_le_bytes).concat();
+            row.chunks_mut(8).for_each(|pair| pair.copy_from_slice(&values[..pair.len()]));
+        }
+        self
+    }
+
     /// Returns these weights as a naive transformer that knows this many positions.
     pub fn twin(&self, spec: &ArchSpec, positions: usize) -> Transformer {
         let values = |role: Role| -> Vec<f32> {
@@ -293,6 +303,13 @@ fn in_eights(spec: &ArchSpec) -> ArchSpec {
     let wide = |width: usize| width.next_multiple_of(8);
     let rope = Rope { rotated: wide(spec.rope.rotated), ..spec.rope.clone() };
     ArchSpec { head_dim: wide(spec.head_dim), rope, ..spec.clone() }
+}
+
+/// A network on a processor, with these weights.
+pub fn runner_with(spec: &ArchSpec, weights: &RandomWeights, options: CpuOptions) -> Box<dyn Inspect> {
+    let backend = CpuBackend::new(options);
+    let weights = Weights::load(spec, weights, &backend, &mut |_| true).unwrap();
+    Box::new(Runner::new(spec.clone(), weights, backend, 64).unwrap())
 }
 
 fn on<B: Backend + 'static>(spec: &ArchSpec, backend: B) -> Box<dyn Inspect> {

@@ -3,6 +3,7 @@
 
 mod drafts;
 mod partial;
+mod stale;
 
 use crate::common::{Device, Dice, devices, processor, quantised_on, runner, runner_of, specs};
 use demask::internals::{
@@ -354,7 +355,7 @@ fn bad_plans_are_refused() {
         "partly computed layers without reserved increments"
     );
     let cached = network.open(&SequenceNeeds { increments: true, ..needs(8, 0) }).unwrap();
-    let probing = |compute: std::ops::Range<u32>, rows: std::ops::Range<u32>, keep: usize| {
+    let probing = |network: &dyn Inspect, compute: std::ops::Range<u32>, rows: std::ops::Range<u32>, keep: usize| {
         let mut step = good.clone();
         let probe = Some(Probe { rows: rows.into(), keep, by: Drift::Value });
         step.plan.layers = LayerRows::Partial { compute: compute.into(), probe, depth: Depth::BEHIND_FIRST };
@@ -362,6 +363,13 @@ fn bad_plans_are_refused() {
             .check(&[step.of(cached, &ask)])
             .map_err(|error| error.to_string().split(": ").nth(1).unwrap().to_owned())
     };
+    assert_eq!(
+        probing(&*network, 0..2, 2..8, 3),
+        Err("slot 2 is visible and was never written".to_owned()),
+        "it would be left out"
+    );
+    run(&mut *network, &[good.of(cached, &ask)]);
+    let probing = |compute, rows, keep| probing(&*network, compute, rows, keep);
     assert_eq!(probing(0..2, 2..8, 3), Ok(()));
     assert_eq!(probing(0..3, 2..8, 3), Err("a probed row is computed anyway".to_owned()));
     assert_eq!(probing(0..2, 2..8, 7), Err("a probe keeps more rows than it has".to_owned()));

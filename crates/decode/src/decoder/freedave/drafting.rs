@@ -449,7 +449,11 @@ impl Decoder for Drafting {
             let step = if self.place.block == view.block { self.place.step } else { 0 };
             self.target(view, predictions, 0, &plan.hint);
             self.place = Standing { block: view.block, step: step + 1 };
-            self.draft(view, 0, 0, true);
+            let refused = |position| progress.commits.iter().all(|commit| commit.position != position);
+            // What was refused is asked for again, of the whole canvas: no draft runs there.
+            if !plan.must.iter().any(|position| view.canvas.is_masked(position) && refused(position)) {
+                self.draft(view, 0, 0, true);
+            }
             self.gained += progress.commits.len();
             return Turned::Settled;
         }
