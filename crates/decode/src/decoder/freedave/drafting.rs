@@ -1,6 +1,6 @@
 //! The state machine of FreeDave: verifies the drafts of a forward, and makes those of the next.
 
-use demask_step::{HeadAsk, Lanes, Position, Positions, Predictions, SequenceNeeds};
+use demask_step::{HeadAsk, Lanes, Position, Positions, Predictions, SequenceNeeds, StepPlan};
 
 use super::{
     super::{
@@ -335,6 +335,25 @@ impl Drafting {
         }
     }
 
+    /// Takes what the drafts and the predictions in the accepted one say, and drafts what comes next.
+    fn follow(&mut self, view: &View<'_>, plan: &StepPlan, predictions: &Predictions, progress: &mut Progress) {
+        let (lane, taken) = self.verify(view, predictions, &plan.predict, progress);
+        if !self.drafts.is_empty() {
+            let sizes = &self.drafts.sizes;
+            progress.accepted = sizes[lane] - sizes[0];
+            progress.rejected = sizes[sizes.len() - 1] - sizes[lane];
+            progress.draft = Some(Accepted { lane: lane as u32, commits: progress.commits.len() });
+        }
+        // Beside tokens that had to be taken, the program's first draft would not be the next canvas.
+        if self.rolling || std::mem::take(&mut self.moves) {
+            self.take(taken, progress);
+            self.moves = false;
+            self.draft(view, taken, 0, false);
+        } else {
+            self.follow_reference(view, taken, progress);
+        }
+    }
+
     /// Follows the released program: the known step is the first draft, unless it ends the block.
     fn follow_reference(&mut self, view: &View<'_>, taken: usize, progress: &mut Progress) {
         let block = view.layout.block(view.block);
@@ -443,35 +462,23 @@ impl Decoder for Drafting {
         self.last = (plan.rows() * self.sequences, plan.visible as usize, asked);
         self.count(plan.lanes);
         take_musts(view, plan, predictions, progress);
-        if !plan.must.is_empty() && plan.predict.is_empty() {
+        let taken = |position| progress.commits.iter().any(|commit| commit.position == position);
+        let refused = plan.must.iter().any(|position| view.canvas.is_masked(position) && !taken(position));
+        self.moves = !plan.must.is_empty();
+        if self.moves && plan.predict.is_empty() {
             // Static decoding takes these alone; whatever else was predicted can only seed drafts of later steps.
             self.drafts.clear();
             let step = if self.place.block == view.block { self.place.step } else { 0 };
             self.target(view, predictions, 0, &plan.hint);
             self.place = Standing { block: view.block, step: step + 1 };
-            let refused = |position| progress.commits.iter().all(|commit| commit.position != position);
-            // What was refused is asked for again, of the whole canvas: no draft runs there.
-            if !plan.must.iter().any(|position| view.canvas.is_masked(position) && refused(position)) {
-                self.draft(view, 0, 0, true);
-            }
-            self.gained += progress.commits.len();
-            return Turned::Settled;
-        }
-        self.moves = !plan.must.is_empty();
-        let (lane, taken) = self.verify(view, predictions, &plan.predict, progress);
-        if !self.drafts.is_empty() {
-            let sizes = &self.drafts.sizes;
-            progress.accepted = sizes[lane] - sizes[0];
-            progress.rejected = sizes[sizes.len() - 1] - sizes[lane];
-            progress.draft = Some(Accepted { lane: lane as u32, commits: progress.commits.len() });
-        }
-        // Beside tokens that had to be taken, the program's first draft would not be the next canvas.
-        if self.rolling || std::mem::take(&mut self.moves) {
-            self.take(taken, progress);
             self.moves = false;
-            self.draft(view, taken, 0, false);
+            self.draft(view, 0, 0, true);
         } else {
-            self.follow_reference(view, taken, progress);
+            self.follow(view, plan, predictions, progress);
+        }
+        if refused {
+            // It is asked for again, of the whole canvas: no draft runs there.
+            self.drafts.clear();
         }
         self.gained += progress.commits.len();
         Turned::Settled
