@@ -2,7 +2,7 @@
 
 use demask_step::{MaskKind, Position, TokenId};
 
-use crate::{SpecError, cache::CacheMethod, decoder::DecoderMethod, registry::alternatives};
+use crate::{SpecError, cache::CacheMethod, decoder::DecoderMethod, registry::alternatives, spec::Value};
 
 /// A mistake in [`SessionOptions`](crate::SessionOptions): what was found, what was expected, what to try.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -238,14 +238,13 @@ pub enum OptionsError {
         /// The cache with its parameters.
         cache: String,
     },
-    /// Stores in forwards of their own, beside a decoder that keeps the K/V of its drafts.
-    #[error(
-        "decoder {decoder} keeps the K/V of its drafts, and cache {cache} computes them again in a forward of their own: omit \
-         store, or use mode=reference"
-    )]
-    StoresAlone {
-        /// The decoder.
-        decoder: &'static str,
+    /// Stores of another kind than the decoder's forwards have.
+    #[error("decoder {decoder} stores blocks with store={expected}, and cache {cache} says otherwise: omit store")]
+    Stores {
+        /// The decoder with its parameters.
+        decoder: String,
+        /// What it expects.
+        expected: Value,
         /// The cache with its parameters.
         cache: String,
     },

@@ -80,8 +80,9 @@ fn the_pass_that_changes_nothing_stores_its_block_and_no_other_does() {
     let alone = |post: usize| forwards(post, "block:store=alone");
     assert_eq!(alone(16), [&read, &one, &one, &two, &two].map(String::as_str), "at rest");
     assert_eq!(alone(0), [&read, &one, &first, &two, &second].map(String::as_str), "by the budget: stored again");
-    let [with_read, with_first] = [(0, 4), (4, 8)]
-        .map(|(from, first)| format!("live {from}..{0} visible {0} block-causal:4 canvas predict {first}..{0}", first + 4));
+    let [with_read, with_first] = [(0, 4), (4, 8)].map(|(from, first)| {
+        format!("live {from}..{0} visible {0} block-causal:4 canvas predict {first}..{0}", first + 4)
+    });
     assert_eq!(forwards(16, "block"), [&with_read, &one, &two, &two].map(String::as_str), "at rest");
     assert_eq!(forwards(0, "block"), [&with_read, &with_first].map(String::as_str), "with the next block");
 }

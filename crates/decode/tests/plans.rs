@@ -84,6 +84,25 @@ fn block_prefills_denoises_and_stores() {
 }
 
 #[test]
+fn stores_of_another_kind_than_a_decoders_forwards_have_are_refused() {
+    let refused = |mask: Mask, seeds: bool, decoder: &str, cache: &str| {
+        let mut options = with(options(mask, 0, 9, 5), decoder, cache, None);
+        options.facts.blocks.seeds = seeds;
+        Session::new(options).unwrap_err().to_string()
+    };
+    let blocks = Mask::blocks(4);
+    let rolling = refused(blocks, false, "freedave:d=2", "block:store=alone");
+    assert!(
+        rolling.contains("stores blocks with store=fused, and cache block:store=alone says otherwise"),
+        "{rolling}"
+    );
+    let reference = refused(blocks, false, "freedave:d=2,mode=reference", "block:store=fused");
+    assert!(reference.contains("stores blocks with store=alone, and cache block:store=fused"), "{reference}");
+    let seeds = refused(blocks, true, "threshold", "block:store=fused");
+    assert!(seeds.contains("store=fused") && seeds.ends_with("omit store"), "{seeds}");
+}
+
+#[test]
 fn block_length_overrides_the_blocks_of_the_attention() {
     let options = with(options(Mask::blocks(4), 0, 1, 2), "static:steps=2", "block:store=alone", Some(2));
     assert_eq!(

@@ -88,7 +88,8 @@ fn caches_s1_s3_one_token_a_forward() {
             assert!(run.steps.iter().all(|step| !step.is_empty()), "every forward decodes");
             if decoder == "slowfast:tau=1.5" {
                 // A first token whose row leaves is taken beside another one, in each of two blocks.
-                let beside = if shift == 1 && ["prefix", "dual"].iter().any(|name| cache.starts_with(name)) { 2 } else { 0 };
+                let beside =
+                    if shift == 1 && ["prefix", "dual"].iter().any(|name| cache.starts_with(name)) { 2 } else { 0 };
                 assert_eq!(run.steps.len(), 16 - beside);
             }
         }

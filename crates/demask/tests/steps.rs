@@ -5,10 +5,8 @@ use std::{fmt::Write, fs, path::Path};
 
 use demask_checkpoint::{FAMILIES, Family};
 use demask_decode::{
-    CacheSpec, CanvasSpec, DecoderSpec, GuideOptions, ModelFacts, Session, SessionOptions, StopRule,
-    cache::CACHES,
-    decoder::DECODERS,
-    spec::Method,
+    CacheSpec, CanvasSpec, DecoderSpec, GuideOptions, ModelFacts, Session, SessionOptions, StopRule, cache::CACHES,
+    decoder::DECODERS, spec::Method,
 };
 use demask_step::{Lanes, Mask, Network, Pending, Position, Predictions, StepPlan, TokenId, Work};
 use demask_testkit::scripted::Scripted;

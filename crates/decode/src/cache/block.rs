@@ -13,6 +13,7 @@ use crate::{
     layout::Layout,
     parameters,
     resolve::Setup,
+    spec::Field,
 };
 
 choices! {
@@ -54,7 +55,7 @@ parameters! {
         /// (ports of Nemotron-Labs-Diffusion differ)
         pub canvas: BlockCanvas = BlockCanvas::Seeded;
         /// forward that stores the prompt and a finished block: the next one that predicts, or one of its own as released;
-        /// fitted: the next one, unless what is stored predicts the next block's first token
+        /// fitted: as the decoder asks, else the next one, unless what is stored predicts the next block's first token
         pub store: Option<Store> = None;
     }
 }
@@ -70,8 +71,7 @@ impl CacheKind for Block {
         let exact = self.live == Live::Whole && self.canvas == BlockCanvas::Seeded;
         let memory = if self.live == Live::Whole { Memory::OfState } else { Memory::OfHistory };
         let whole = self.live == Live::Whole;
-        let stores_alone = self.store == Some(Store::Alone);
-        CacheTraits { exact, memory, spans_blocks: whole, revisable: whole, stores_alone, ..CacheTraits::default() }
+        CacheTraits { exact, memory, spans_blocks: whole, revisable: whole, ..CacheTraits::default() }
     }
 
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
@@ -79,10 +79,17 @@ impl CacheKind for Block {
         if self.canvas == BlockCanvas::Masks && !context {
             return Err(OptionsError::CanvasForContext { attention: setup.layout.attention().kind() });
         }
-        if self.store == Some(Store::Fused) && !fuses(setup) {
+        if self.store == Some(Store::Fused) && !can_fuse(setup) {
             return Err(OptionsError::Seeds { what: "store=fused", try_instead: "omit store" });
         }
-        Ok(())
+        match (self.store, setup.options.traits().stores) {
+            (Some(store), Some(expected)) if store != expected => Err(OptionsError::Stores {
+                decoder: setup.options.decoder.to_string(),
+                expected: expected.value(),
+                cache: setup.options.cache.to_string(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     fn build(&self, setup: &Setup<'_>) -> Box<dyn CachePolicy> {
@@ -90,7 +97,7 @@ impl CacheKind for Block {
         Box::new(BlockCache {
             stored: 0,
             written: 0,
-            fused: self.store != Some(Store::Alone) && fuses(setup),
+            fused: self.store.or(setup.options.traits().stores) != Some(Store::Alone) && can_fuse(setup),
             keep: None,
             stores_last: rules.stores != Stores::IfRead,
             seeds: rules.seeds && self.canvas == BlockCanvas::Seeded,
@@ -102,7 +109,7 @@ impl CacheKind for Block {
 
 /// Reports whether a store may wait for the next forward that predicts: nobody reads a prediction of its own, and its rows
 /// see what they would see alone.
-fn fuses(setup: &Setup<'_>) -> bool {
+fn can_fuse(setup: &Setup<'_>) -> bool {
     setup.layout.attention().kind() == MaskKind::BlockCausal && !setup.options.facts.blocks.seeds
 }
 

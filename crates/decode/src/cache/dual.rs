@@ -43,6 +43,11 @@ impl CacheKind for Dual {
 
     fn build(&self, _setup: &Setup<'_>) -> Box<dyn CachePolicy> {
         let Self { horizon, idle, prompt, start } = *self;
-        Box::new(BlockStart::new(Behind::Stale { horizon: horizon.unwrap_or(0) }, idle, prompt.unwrap_or(Renewal::Every(1)), start))
+        Box::new(BlockStart::new(
+            Behind::Stale { horizon: horizon.unwrap_or(0) },
+            idle,
+            prompt.unwrap_or(Renewal::Every(1)),
+            start,
+        ))
     }
 }

@@ -88,8 +88,6 @@ pub struct CacheTraits {
     /// Records whether it takes no token as final before the canvas does, so that decoders may revise what they have
     /// written.
     pub revisable: bool,
-    /// Records whether prefills and stores are forwards of their own, which leave nothing to the K/V of drafts.
-    pub stores_alone: bool,
 }
 
 /// An entry of a registry: a [`CacheKind`] whose type is erased.

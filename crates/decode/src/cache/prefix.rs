@@ -93,7 +93,12 @@ impl CacheKind for Prefix {
 
     fn build(&self, _setup: &Setup<'_>) -> Box<dyn CachePolicy> {
         let Self { horizon, idle, prompt, start } = *self;
-        Box::new(BlockStart::new(Behind::Nothing { horizon: horizon.unwrap_or(usize::MAX) }, idle, prompt.unwrap_or(Renewal::Every(1)), start))
+        Box::new(BlockStart::new(
+            Behind::Nothing { horizon: horizon.unwrap_or(usize::MAX) },
+            idle,
+            prompt.unwrap_or(Renewal::Every(1)),
+            start,
+        ))
     }
 }
 

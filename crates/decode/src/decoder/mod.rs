@@ -23,7 +23,7 @@ use demask_step::{
 };
 
 use crate::{
-    cache::CachePolicy,
+    cache::{CachePolicy, Store},
     canvas::Canvas,
     error::OptionsError,
     event::{Commit, Replacement},
@@ -108,6 +108,9 @@ pub struct DecoderTraits {
     /// Distribution that its confidences and entropies are read from, if it compares them with numbers of its own; none: the
     /// family's.
     pub confidence: Option<ConfidenceOf>,
+    /// Forward that stores finished blocks, if what it claims of its forwards depends on it. One that claims fewer forwards by
+    /// fused stores is counted by what runs.
+    pub stores: Option<Store>,
     /// Records whether every pass that commits anything is causal, where the model leaves that open.
     pub causal: bool,
     /// Forwards that commit nothing before one that does, at most.

@@ -65,8 +65,10 @@ pub struct Session {
     requests: Vec<Request>,
     /// Number of the requests that the pending forward runs.
     running: usize,
-    /// Records whether the pending forward also has the rows of a prefill or store.
+    /// Records whether the pending forward also has the rows of a prefill or store that a published program runs alone.
     rides: bool,
+    /// Records whether such rows count as a forward: not of a decoder whose own forwards have them.
+    counts_stores: bool,
     /// Kept drafts, by sequence.
     kept: Vec<Kept>,
     /// Request of the decoder to a helper.
@@ -239,7 +241,7 @@ impl Session {
         if upkeep == Upkeep::Alone {
             return Phase::Upkeep;
         }
-        self.rides = upkeep == Upkeep::Rides;
+        self.rides = self.counts_stores && upkeep == Upkeep::Rides;
         if stores_first && self.ends_behind_blocks() {
             return self.over();
         }
@@ -287,7 +289,8 @@ impl Session {
             Phase::Upkeep => self.advance(),
             Phase::Predict => {
                 let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
-                self.rides = self.cache.upkeep(&view, &mut self.requests[CANVAS].plan) == Upkeep::Rides;
+                let upkeep = self.cache.upkeep(&view, &mut self.requests[CANVAS].plan);
+                self.rides = self.counts_stores && upkeep == Upkeep::Rides;
                 self.plan_prediction();
                 self.fill_requests();
             }

@@ -79,6 +79,7 @@ impl Session {
             own.map(|sequence| Need { network: 0, sequence }).chain(decoder.helpers().iter().cloned()).collect();
         let ending = Ending::new(&options);
         let logprobs = options.top_logprobs.map(|width| Logprobs::new(layout.len(), width));
+        let counts_stores = options.traits().stores.is_none();
         let curve = options.cost_curve.clone().unwrap_or_else(shipped);
         let mut session = Self {
             options,
@@ -94,6 +95,7 @@ impl Session {
             requests,
             running: 0,
             rides: false,
+            counts_stores,
             helper,
             query,
             progress,

@@ -266,7 +266,19 @@ fn build(
         }
         other => return Err(format!("method {other:?} is not known")),
     };
-    Ok(options)
+    released(options)
+}
+
+/// Stores and starts of blocks as the programs have them, where a cache leaves them to fit.
+fn released(options: SessionOptions) -> Result<SessionOptions, String> {
+    let cache = options.cache.to_string();
+    let more = match options.cache.name() {
+        "block" if options.decoder.traits().stores.is_none() => "store=alone",
+        "prefix" | "dual" if options.facts.shift == 1 => "start=one",
+        _ => return Ok(options),
+    };
+    let separator = if cache.contains(':') { ',' } else { ':' };
+    Ok(SessionOptions { cache: parsed(&format!("{cache}{separator}{more}"))?, ..options })
 }
 
 /// Tokens that are asked for, where the canvas is longer.

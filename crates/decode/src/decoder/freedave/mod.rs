@@ -28,7 +28,7 @@ use demask_step::MaskKind;
 
 use super::{Confidence, Decoder, DecoderKind, DecoderTraits, Promise, Static, Threshold};
 use crate::{
-    cache::{CachePolicy, Memory},
+    cache::{CachePolicy, Memory, Store},
     choices,
     error::OptionsError,
     parameters,
@@ -116,7 +116,8 @@ impl DecoderKind for FreeDave {
             Some(threshold) if self.rule == DraftRule::Exact => Promise::SameAs(threshold.into()),
             Some(_) => Promise::Approximate,
         };
-        DecoderTraits { promise, confidence, ..DecoderTraits::default() }
+        let stores = Some(if self.mode == Mode::Rolling { Store::Fused } else { Store::Alone });
+        DecoderTraits { promise, confidence, stores, ..DecoderTraits::default() }
     }
 
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
@@ -130,9 +131,6 @@ impl DecoderKind for FreeDave {
         let unused = of_threshold.into_iter().find(|&(_, given)| given);
         if let (Some((parameter, _)), None) = (unused, self.tau) {
             return Err(OptionsError::ThresholdMissing { decoder, parameter });
-        }
-        if self.mode == Mode::Rolling && options.cache.traits().stores_alone {
-            return Err(OptionsError::StoresAlone { decoder, cache: options.cache.to_string() });
         }
         if self.eager == Some(true) && !options.cache.traits().spans_blocks {
             return Err(OptionsError::EagerNeedsSpan { decoder, cache: options.cache.to_string() });
