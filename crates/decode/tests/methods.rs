@@ -281,9 +281,8 @@ fn methods<'a>(text: &mut String, what: &str, all: impl Iterator<Item = &'a Abou
 /// A table of what decodes if nobody says how.
 fn recommendations() -> String {
     let mut text = String::new();
-    for &(heading, mask, shift) in FAMILIES {
-        let reference = options(mask, shift, PROMPT, RESPONSE);
-        let (decoder, cache) = recommended(mask).unwrap_or((reference.decoder, reference.cache));
+    for &(heading, mask, _) in FAMILIES {
+        let (decoder, cache) = recommended(mask);
         writeln!(text, "| {heading} | `{decoder}` | `{cache}` |").unwrap();
     }
     text + "\n"
