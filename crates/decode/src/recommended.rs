@@ -38,7 +38,8 @@ pub enum Others {
 impl Others {
     /// Returns the decoder and the cache of those who name neither.
     pub fn methods(self, mask: Mask) -> (DecoderSpec, CacheSpec) {
-        let (decoder, cache) = (decoders(mask.kind(), self).into_iter().next(), caches(mask.kind(), self).into_iter().next());
+        let (decoder, cache) =
+            (decoders(mask.kind(), self).into_iter().next(), caches(mask.kind(), self).into_iter().next());
         (decoder.unwrap_or_default(), cache.unwrap_or_default())
     }
 }
@@ -66,12 +67,19 @@ pub fn complete(options: &SessionOptions, named: Named) -> SessionOptions {
         let caches = cache.clone().map_or_else(|| caches(attention, others), |cache| vec![cache]);
         caches.into_iter().map(move |cache| (decoder.clone(), cache))
     });
-    let mut pairs: Vec<_> = pairs.map(|(decoder, cache)| SessionOptions { decoder, cache, ..options.clone() }).collect();
+    let pairs: Vec<(DecoderSpec, CacheSpec)> = pairs.collect();
+    let with = |(decoder, cache): &(DecoderSpec, CacheSpec)| SessionOptions {
+        decoder: decoder.clone(),
+        cache: cache.clone(),
+        ..options.clone()
+    };
+    if let [only] = &pairs[..] {
+        return with(only);
+    }
+    let found = pairs.iter().map(with).find(|pair| resolve::check(pair).is_ok());
     // Where no pair can run, the first decoder over its last cache says why: the cache that stands least in its way.
-    let refused = pairs.iter().rposition(|pair| pair.decoder == pairs[0].decoder).unwrap_or(0);
-    let can_run = |pair: &SessionOptions| resolve::check(pair).is_ok();
-    let chosen = if pairs.len() == 1 { 0 } else { pairs.iter().position(can_run).unwrap_or(refused) };
-    pairs.swap_remove(chosen)
+    let refused = || pairs.iter().rev().find(|(decoder, _)| *decoder == pairs[0].0).map(with);
+    found.or_else(refused).unwrap_or_else(|| options.clone())
 }
 
 /// The decoders for a kind of attention, the first choice first.

@@ -259,7 +259,8 @@ impl LikelihoodTask {
         let side_by_side = (rows / (length * each)).clamp(1, apart);
         let needs = vec![Need { network: 0, sequence }; side_by_side * each];
         let requests = vec![Request::default(); side_by_side.min(canvases.len()) * each];
-        let found = texts.iter().map(|text| Likelihood { tokens: text.judged.len(), ..Likelihood::default() }).collect();
+        let found =
+            texts.iter().map(|text| Likelihood { tokens: text.judged.len(), ..Likelihood::default() }).collect();
         let mut task = Self { asked, plan, needs, requests, each, found, done: 0, began: None };
         for place in 0..task.requests.len() / each {
             task.fill(place);

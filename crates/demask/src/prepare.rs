@@ -2,7 +2,8 @@
 
 use demask_checkpoint::{Holes, SamplerDefaults};
 use demask_decode::{
-    CacheSpec, CanvasSpec, DecoderSpec, Named, OptionsError, Others, Remasking, Schedule, Session, SessionOptions, StopRule, complete,
+    CacheSpec, CanvasSpec, DecoderSpec, Named, OptionsError, Others, Remasking, Schedule, Session, SessionOptions,
+    StopRule, complete,
 };
 use demask_step::{Mask, TokenId};
 

@@ -38,9 +38,14 @@ positions of which the last is kept for an end, at most 256 steps, temperature 0
 const HOLES: &str = "
 ## Holes
 
-The holes of a text are filled by the reference, decoder `static` or the family's own sampler: `threshold` fills far fewer of them
-as they were. The cache is the recommended one where that was measured to fill as many of them, and none elsewhere. Who names a
-decoder or a cache, or a setting of the reference, gets what [Decoding methods](methods.md) says.
+The holes of a text are filled by the reference, decoder `static` or the family's own sampler: `threshold` fills fewer of them as
+they were. The cache is the recommended one where that was measured to fill as many, and none elsewhere. A decoder, a cache or a
+setting of the reference that is named decides as [Decoding methods](methods.md#defaults) says.
+
+The measurement: 200 solutions of word problems with their first line as the hole, 21 tokens, greedy. On demo-llada `static`
+over `dual` fills 197 as they were, over `prefix` 197, over `none` 193; `threshold` 190 over `dual` and 189 over `none`. Rows computed are
+640, 704 and 1,653 for `static`. On canvases of 440 positions they are 908 over `dual` and 7,961 over `none`, 0.30 and 2.60 s a hole of 18 tokens on two
+busy cores of a Zen 5.
 
 | family | cache | evidence |
 |---|---|---|

@@ -8,11 +8,7 @@ use std::{
 
 use demask::{
     Class, Error, Handle, Model,
-    internals::{
-        Prepared,
-        decode::transfer::OwnRule,
-        step::Mask,
-    },
+    internals::{Prepared, decode::transfer::OwnRule, step::Mask},
 };
 use pyo3::{prelude::*, types::PyDict};
 use serde_json::{Value, json};

@@ -4,7 +4,9 @@
 use demask_step::{BlockRules, Mask, Origin, Stores};
 use serde_json::{Value, json};
 
-use super::{DecodingDefaults, Family, Holes, Relative, Shape, Sign, Vocabulary, llada, qwen2, qwen3, sdar, transformers};
+use super::{
+    DecodingDefaults, Family, Holes, Relative, Shape, Sign, Vocabulary, llada, qwen2, qwen3, sdar, transformers,
+};
 
 /// Block length of the released bd3lm models.
 const BLOCK: u32 = 32;

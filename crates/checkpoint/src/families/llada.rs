@@ -49,7 +49,7 @@ pub(super) const FAMILY: Family = Family {
         // LLaDA's EVAL.md: GSM8K in blocks, MMLU-Pro and MBPP; LLaDA-1.5's GSM8K, GPQA and IFEval.
         gen_length: 256,
         sampler: None,
-        holes: Holes::AsWithoutCache("demo-llada, 200 holes: HOLES"),
+        holes: Holes::AsWithoutCache("of 200 holes demo-llada fills 197 as they were, 193 without a cache"),
     },
     shapes: &[Shape {
         name: "llada-8b",

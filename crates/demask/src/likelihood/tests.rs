@@ -166,7 +166,8 @@ fn a_context_is_read_once_for_all_options() {
     for top in [None, Some(3)] {
         let how = LikelihoodOptions { top, ..LikelihoodOptions::default() };
         let options = options();
-        let alone = options.iter().map(|(context, text)| model.log_likelihood(context, text, &how, &mut || true).unwrap());
+        let alone =
+            options.iter().map(|(context, text)| model.log_likelihood(context, text, &how, &mut || true).unwrap());
         let alone: Vec<Likelihood> = alone.collect();
         let found = model.log_likelihoods(&options, &how, &mut || true).unwrap();
         for (found, alone) in found.iter().zip(&alone) {
