@@ -44,8 +44,8 @@ setting of the reference that is named decides as [Decoding methods](methods.md#
 
 The measurement: 200 solutions of word problems with their first line as the hole, 21 tokens, greedy. On demo-llada `static`
 over `dual` fills 197 as they were, over `prefix` 197, over `none` 193; `threshold` 190 over `dual` and 189 over `none`. Rows computed are
-640, 704 and 1,653 for `static`. On canvases of 440 positions they are 908 over `dual` and 7,961 over `none`, 0.30 and 2.60 s a hole of 18 tokens on two
-busy cores of a Zen 5.
+640, 704 and 1,653 for `static`. On canvases of 440 positions they are 908 over `dual` and 7,961 over `none`, and a hole of 18 tokens takes 0.30
+and 2.60 s on two busy cores of a Zen 5.
 
 | family | cache | evidence |
 |---|---|---|

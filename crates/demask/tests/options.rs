@@ -151,7 +151,7 @@ fn naming_one_method_or_none_leaves_the_other_recommended() {
         ("decoder factor", "factor:f=1, cache dual"),
         ("decoder entropy_bounded", "entropy_bounded:eb=0.35, cache dual"),
         ("decoder freedave:d=4", "freedave:d=4, cache dual"),
-        ("decoder freedave:d=4,eager", "freedave:d=4,eager, cache none"),
+        ("decoder freedave:d=4,eager", "freedave:d=4,eager=true, cache none"),
         ("decoder static", "static, cache none"),
         ("decoder p2", "p2, cache none"),
         ("steps 32", "static, cache none"),
@@ -175,7 +175,7 @@ fn naming_one_method_or_none_leaves_the_other_recommended() {
         ("", "threshold:tau=0.9, cache block"),
         ("decoder ar", "ar, cache causal"),
         ("cache causal", "ar, cache causal"),
-        ("decoder selfspec", "selfspec, cache causal"),
+        ("decoder selfspec", "selfspec:block=32,tau=0, cache causal"),
     ];
     let own = [
         ("", "static, cache none"),
