@@ -56,7 +56,8 @@ pub struct Likelihood {
     /// The log-probability of each token of the continuation behind those before it, in their order; empty unless
     /// [`LikelihoodOptions::top`] is set.
     pub logprobs: Vec<TokenLogprob>,
-    /// Times that the model was asked, guidance included. What several continuations ask together is the first one's.
+    /// Times that the model was asked, guidance included. What several continuations ask together counts for
+    /// one of them.
     pub forwards: usize,
     /// Floating point operations of these forwards by formula.
     pub flops: f64,

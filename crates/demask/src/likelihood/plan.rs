@@ -1,6 +1,7 @@
 //! The forwards of an estimate: what several continuations or several draws ask of the same tokens runs once.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, HashMap},
     ops::Range,
 };
@@ -151,7 +152,8 @@ impl Plan {
     pub fn reading(texts: &[Text], shift: usize) -> Self {
         let mut plan = Self { draws: vec![Default::default(); texts.len()], ..Self::default() };
         let mut order: Vec<usize> = (0..texts.len()).collect();
-        order.sort_by_key(|&index| &texts[index].tokens);
+        // Behind those that go on from it, a text costs nothing.
+        order.sort_by_key(|&index| Reverse(&texts[index].tokens));
         // The forward of each row that is kept.
         let (mut rows, mut last): (Vec<usize>, &[TokenId]) = (Vec::new(), &[]);
         for index in order {
