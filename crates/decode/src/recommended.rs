@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn what_cannot_run_over_the_recommended_cache_has_the_cheapest_that_it_can_run_over() {
         let eager = completed(&options(Mask::Full), "freedave:d=4,eager", "", Others::Recommended);
-        assert_eq!(eager, "freedave:d=4,eager none");
+        assert_eq!(eager, "freedave:d=4,eager=true none");
         // Passes are causal, and their cache is the causal one.
         let causal = |decoder, cache| completed(&options(BY_PASS), decoder, cache, Others::Recommended);
         assert_eq!(causal("selfspec", "").rsplit(' ').next(), Some("causal"));
