@@ -368,7 +368,7 @@ def evaluated():
         block = '--sweep "decoder=static|threshold|freedave:d=8|guided;cache=none|block"'
         yield run(f"wordmath --limit 8 --model demo/demo-sdar --gen-length 32 {GUIDE} {block} --batch {batch}")
         yield run(f"wordmath --limit 8 --model demo/demo-qwen --gen-length 40 --batch {batch}")
-        yield run(f"wordmath --limit 3 --model demo/demo-llada {CANVAS} --cfg-scale 1 --cache dllm --batch {batch}")
+        yield run(f"wordmath --limit 3 --model demo/demo-llada {CANVAS} --cfg-scale 1 --decoder static --cache dllm --batch {batch}")
     for task in CHOICES:
         likelihood = f"{task} --score likelihood --shots 0"
         for model in FULL_MODELS:

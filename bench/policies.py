@@ -56,7 +56,8 @@ class Bench:
 
     def generate(self, policy, more):
         lengths = f"--gen-length {self.arguments.gen_length} --block-length {self.arguments.block_length}"
-        words = ["generate", *self.model, *self.prompt, *shlex.split(lengths), "--ignore-eos", "--cache", policy, *more]
+        methods = ["--decoder", "static", "--cache", policy]
+        words = ["generate", *self.model, *self.prompt, *shlex.split(lengths), "--ignore-eos", *methods, *more]
         return self.demask(words, timed="--explain" not in more)
 
     def answer(self, policy):

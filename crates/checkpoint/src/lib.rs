@@ -35,7 +35,8 @@ pub use checkpoint::{Checkpoint, CheckpointText};
 pub use config::{ModelConfig, TokenIds, parse_config};
 pub use error::{CheckpointError, Warning};
 pub use families::{
-    DecodingDefaults, FAMILIES, Family, FamilyChoice, LikelihoodConventions, MaskDraws, SamplerDefaults, UnknownFamily,
+    DecodingDefaults, FAMILIES, Family, FamilyChoice, Holes, LikelihoodConventions, MaskDraws, SamplerDefaults,
+    UnknownFamily,
 };
 pub use files::{ModelFiles, ModelLocation, resolve};
 pub use generation::GenerationConfig;

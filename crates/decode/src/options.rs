@@ -219,14 +219,7 @@ fn default_methods(attention: MaskKind) -> (DecoderSpec, CacheSpec) {
 }
 
 /// The last exact cache that is listed for a kind of attention.
-fn exact_cache(attention: MaskKind) -> CacheSpec {
+pub(crate) fn exact_cache(attention: MaskKind) -> CacheSpec {
     let caches = CACHES.iter().filter(|method| method.about().attention.contains(&attention));
     caches.map(CacheSpec::of).rfind(|cache| cache.traits().exact).unwrap_or_default()
-}
-
-/// Returns the exact cache for a model that this decoder decodes: it decides whether passes are causal where the model
-/// leaves that open.
-pub fn cache_for(mask: Mask, decoder: &DecoderSpec) -> CacheSpec {
-    let causal = mask.kind() == MaskKind::Context && decoder.traits().causal;
-    exact_cache(if causal { MaskKind::Causal } else { mask.kind() })
 }

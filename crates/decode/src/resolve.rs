@@ -50,6 +50,23 @@ pub(crate) struct Resolved {
     pub most_forwards: usize,
 }
 
+impl Setup<'_> {
+    /// Refuses what the methods refuse of each other and of the options.
+    pub(crate) fn check(&self) -> Result<(), OptionsError> {
+        self.options.cache.check(self)?;
+        self.options.decoder.check(self)
+    }
+}
+
+/// Refuses what no session can be made of.
+pub(crate) fn check(options: &SessionOptions) -> Result<(), OptionsError> {
+    legality::check_decoder(options)?;
+    let (options, _) = options.clone().decoded();
+    let Resolved { layout, clock, steps, .. } = resolve(&options)?;
+    let ranking = Ranking::of(&options);
+    Setup { layout: &layout, clock: &clock, steps, ranking: &ranking, options: &options }.check()
+}
+
 /// Checks everything and chooses what was not given.
 pub(crate) fn resolve(options: &SessionOptions) -> Result<Resolved, OptionsError> {
     let facts = &options.facts;

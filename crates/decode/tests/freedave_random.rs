@@ -219,6 +219,33 @@ fn freedave_i1_i3_i4_i6_i12_i13_i14_i15_all_families() {
     compare_all(0..=2);
 }
 
+/// Stores that ride along change no token, no confidence and no order, and the published count of forwards stays.
+#[test]
+fn stores_that_ride_along_change_no_commit() {
+    let others = ["factor", "entropy_bounded", "slowfast", "edit", "guided"];
+    let (ran, saved) = (Cell::new(0), Cell::new(0));
+    let result = TestRunner::new(property::cases(property::count(10_000))).run(&cases(2..=2), |case| {
+        let baseline = case.baseline.as_str();
+        for decoder in [baseline, others[case.any.key % others.len()]] {
+            let of = |cache: &str| {
+                let options = SessionOptions { cache: cache.parse().unwrap(), ..case.options.clone() };
+                run(case.script, options, decoder)
+            };
+            let (Ok(fused), Ok(alone)) = (of("block"), of("block:store=alone")) else { continue };
+            prop_assert_eq!(&fused.commits, &alone.commits, "{}", decoder);
+            prop_assert_eq!(&fused.run.output, &alone.run.output, "{}", decoder);
+            let [fused, alone] = [fused, alone].map(|found| found.session.counts());
+            prop_assert_eq!(fused.nfe, alone.nfe, "{}", decoder);
+            prop_assert!(fused.forwards <= alone.forwards, "{}", decoder);
+            ran.set(ran.get() + 1);
+            saved.set(saved.get() + alone.forwards - fused.forwards);
+        }
+        Ok(())
+    });
+    result.unwrap_or_else(|error| panic!("{error}"));
+    assert!(saved.get() > ran.get(), "{} forwards fewer in {} runs", saved.get(), ran.get());
+}
+
 /// The plans of a run as text and what it commits; `single` writes single drafts as the canvas that they stand for.
 fn forwards_of(script: Script, mut options: SessionOptions, decoder: &str, single: bool) -> (Vec<String>, Found) {
     options.decoder = decoder.parse().unwrap();

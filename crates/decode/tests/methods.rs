@@ -106,8 +106,17 @@ const DEFAULTS: &str = "
 ## Defaults
 
 Without `--decoder` and `--cache`, a model is decoded by the fastest pair that is lossless or whose loss on the demo's tasks
-is within noise. `--steps`, `--schedule`, `--remasking`, `--eps` and `--alg-temp` belong to static decoding: with one of
-them, or when filling holes, the default is the reference. Causal models have nothing faster than their reference. RND1 is
+is within noise. Of a pair that is named in part, the other part is:
+
+* beside a decoder: the first of `dual`, `prefix` and `none` under full attention, of `block` and `none` in blocks, that it can run
+  over. `freedave:eager`, for example, runs over `none` alone, and `selfspec` has the cache of causal passes, `causal`;
+* beside a cache: `threshold:tau=0.9`, or the reference where that cannot run over it;
+* beside a reference: its exact cache. References are `static` and `ar`, and the samplers `edit` and `p2` of their families;
+* beside `--steps`, `--schedule`, `--remasking`, `--eps` or `--alg-temp`, which belong to static decoding: the reference's, also if
+  neither is named.
+
+Holes are filled by the reference, over `dual` in the families in which that was measured
+([models.md](models.md#holes)). Causal models have nothing faster than their reference. RND1 is
 decoded by its own sampler, which `--decoder static` is with schedule `rnd1` and remasking `entropy`; other options change
 it one by one, and another decoder takes its place.
 
@@ -281,9 +290,8 @@ fn methods<'a>(text: &mut String, what: &str, all: impl Iterator<Item = &'a Abou
 /// A table of what decodes if nobody says how.
 fn recommendations() -> String {
     let mut text = String::new();
-    for &(heading, mask, shift) in FAMILIES {
-        let reference = options(mask, shift, PROMPT, RESPONSE);
-        let (decoder, cache) = recommended(mask).unwrap_or((reference.decoder, reference.cache));
+    for &(heading, mask, _) in FAMILIES {
+        let (decoder, cache) = recommended(mask);
         writeln!(text, "| {heading} | `{decoder}` | `{cache}` |").unwrap();
     }
     text + "\n"

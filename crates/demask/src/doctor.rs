@@ -10,7 +10,7 @@ use demask_cpu::{
 };
 #[cfg(feature = "cuda")]
 use demask_cuda::{self as cuda, Cuda};
-use demask_decode::{CacheSpec, CanvasSpec, DecoderSpec, ModelFacts, SessionOptions, legality, recommended};
+use demask_decode::{CacheSpec, DecoderSpec, legality, recommended};
 use demask_measure::{ceiling, reading::Reading};
 use demask_step::Mask;
 use demask_tensor::Dtype;
@@ -220,17 +220,7 @@ fn defaults() -> Vec<Defaults> {
         let alike = FAMILIES.iter().filter(|family| family.attention().kind() == mask.kind());
         let alike = alike.filter(|family| family.decoding().sampler.is_none());
         let families = alike.map(|family| family.name()).collect::<Vec<_>>().join(", ");
-        let facts = ModelFacts {
-            mask,
-            shift: 0,
-            mask_id: Some(0),
-            vocab: 2,
-            context: 2,
-            layers: 3,
-            blocks: demask_step::BlockRules::default(),
-        };
-        let reference = SessionOptions::new(facts, CanvasSpec::Prompt { tokens: vec![1], gen_length: 1 });
-        let (decoder, cache) = recommended(mask).unwrap_or((reference.decoder, reference.cache));
+        let (decoder, cache) = recommended(mask);
         of_methods(families, &decoder, &cache)
     });
     let own = FAMILIES.iter().filter(|family| family.decoding().sampler.is_some());

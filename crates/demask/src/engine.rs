@@ -278,8 +278,30 @@ impl Handle {
         options: &LikelihoodOptions,
         class: Class,
     ) -> Result<Ticket<Likelihood>, Error> {
-        let task = self.prompter().likelihood(context, continuation, options, self.shared.rows)?;
-        Ok(self.submit(task, class))
+        self.judge(&[(context.to_vec(), continuation.to_vec())], options, class)
+    }
+
+    /// Submits continuations to be judged, each behind its context: forwards that several of them need run once.
+    ///
+    /// # Errors
+    /// If the model has no such estimate. What goes wrong later is the ticket's end.
+    #[doc(hidden)]
+    pub fn log_likelihoods(
+        &self,
+        pairs: &[(Vec<TokenId>, Vec<TokenId>)],
+        options: &LikelihoodOptions,
+        class: Class,
+    ) -> Result<Ticket<Vec<Likelihood>>, Error> {
+        self.judge(pairs, options, class)
+    }
+
+    fn judge<T: Outcomes>(
+        &self,
+        pairs: &[(Vec<TokenId>, Vec<TokenId>)],
+        options: &LikelihoodOptions,
+        class: Class,
+    ) -> Result<Ticket<T>, Error> {
+        Ok(self.submit(self.prompter().likelihoods(pairs, options, self.shared.rows)?, class))
     }
 
     /// Submits work that is ready to run. It waits for nothing; whatever goes wrong is the ticket's end.

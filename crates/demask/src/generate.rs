@@ -72,11 +72,11 @@ pub enum RunEvent<'a> {
         /// Text of the hole.
         text: &'a str,
     },
-    /// Draws of a likelihood that were made.
+    /// Forwards of likelihoods that were made.
     Draws {
-        /// Number of finished draws.
+        /// Number of finished canvases: draws that hide the same have one.
         done: usize,
-        /// Number of all draws.
+        /// Number of all canvases.
         all: usize,
     },
 }
@@ -136,8 +136,8 @@ impl fmt::Display for Generation {
 pub enum Outcome {
     /// An answer.
     Answer(Box<Generation>),
-    /// A likelihood.
-    Likelihood(Likelihood),
+    /// Likelihoods, in the order of their continuations.
+    Likelihoods(Vec<Likelihood>),
     /// A session that is over.
     Session(Box<Session>),
 }
@@ -151,7 +151,7 @@ impl Front {
             Task::Answer(answer) => Outcome::Answer(Box::new(self.generation(*answer, &spent, bytes))),
             Task::Likelihood(task) => {
                 let seconds = spent.networks.iter().map(std::time::Duration::as_secs_f64).sum();
-                Outcome::Likelihood(Likelihood { seconds, ..task.likelihood() })
+                Outcome::Likelihoods(task.likelihoods(seconds))
             }
             Task::Session(session) => Outcome::Session(session),
         })

@@ -168,7 +168,7 @@ impl Model {
         let id = self.submit(answer, Class::default())?;
         match self.run_to_end(id, observer)? {
             Outcome::Answer(generation) => Ok(*generation),
-            Outcome::Likelihood(_) | Outcome::Session(_) => unreachable!("a prepared prompt is answered"),
+            Outcome::Likelihoods(_) | Outcome::Session(_) => unreachable!("a prepared prompt is answered"),
         }
     }
 
@@ -180,7 +180,7 @@ impl Model {
         let id = self.submit(session, Class::default())?;
         match self.run_to_end(id, &mut |_| ControlFlow::Continue(()))? {
             Outcome::Session(session) => Ok(*session),
-            Outcome::Answer(_) | Outcome::Likelihood(_) => unreachable!("a session was submitted"),
+            Outcome::Answer(_) | Outcome::Likelihoods(_) => unreachable!("a session was submitted"),
         }
     }
 
@@ -196,23 +196,39 @@ impl Model {
         options: &LikelihoodOptions,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Likelihood, Error> {
+        let pair = (context.to_vec(), continuation.to_vec());
+        let mut all = self.log_likelihoods(&[pair], options, go_on)?;
+        all.pop().ok_or(Error::EmptyLikelihood)
+    }
+
+    /// Judges how probable continuations are, each behind its context: forwards that several of them need run once, and each
+    /// likelihood is the same to the bit as alone. `go_on` is asked after each forward.
+    ///
+    /// # Errors
+    /// As [`log_likelihood`](Self::log_likelihood).
+    pub fn log_likelihoods(
+        &mut self,
+        pairs: &[(Vec<TokenId>, Vec<TokenId>)],
+        options: &LikelihoodOptions,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Likelihood>, Error> {
         let mut rows = self.network().rows().capacity;
         loop {
-            let task = self.prompter().likelihood(context, continuation, options, rows)?;
+            let task = self.prompter().likelihoods(pairs, options, rows)?;
             let side_by_side = task.side_by_side();
-            let mut draws = 0;
+            let mut canvases = 0;
             let mut watch = |progress: RunEvent<'_>| match progress {
                 // It is shown once before its first forward.
-                RunEvent::Draws { done, .. } if std::mem::replace(&mut draws, done) < done && !go_on() => {
+                RunEvent::Draws { done, .. } if std::mem::replace(&mut canvases, done) < done && !go_on() => {
                     ControlFlow::Break(())
                 }
                 _ => ControlFlow::Continue(()),
             };
             let over = self.submit(task, Class::default()).and_then(|id| self.run_to_end(id, &mut watch));
             match over {
-                Ok(Outcome::Likelihood(likelihood)) => return Ok(likelihood),
-                Ok(Outcome::Answer(_) | Outcome::Session(_)) => unreachable!("a likelihood was asked for"),
-                // Fewer draws side by side do as well.
+                Ok(Outcome::Likelihoods(likelihoods)) => return Ok(likelihoods),
+                Ok(Outcome::Answer(_) | Outcome::Session(_)) => unreachable!("likelihoods were asked for"),
+                // Fewer canvases side by side do as well.
                 Err(Error::Open(OpenError::Memory(_))) if side_by_side > 1 => rows /= 2,
                 Err(error) => return Err(error),
             }

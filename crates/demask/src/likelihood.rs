@@ -4,22 +4,25 @@
 //! of the continuation again and again and asking for the masked tokens: LLaDA's estimator draws how many are masked
 //! (specs/caches.md#1.2), Dream's how probably each one is (specs/caches.md#1.3). Both spread a group of draws evenly,
 //! which costs nothing and calms the estimate.
+//!
+//! Continuations that are compared share what they have in common: a canvas that several draws or several of them ask for runs
+//! once, and an autoregressive model reads a context once.
+
+mod draws;
+mod plan;
 
 use std::time::Instant;
 
 use demask_checkpoint::MaskDraws;
 use demask_step::{
     Blend, BlendWith, Mask, Need, Pending, Position, Predictions, Request, SequenceNeeds, TokenId, Work,
-    random::{mix, uniform},
 };
 
+use self::{
+    draws::{Dice, Draw, dream_draws, llada_draws},
+    plan::{Canvas, Plan, Text},
+};
 use crate::{Error, Options, Prompt, Prompter, TokenLogprob};
-
-/// Draws that LLaDA's script spreads evenly, and Dream's.
-const LLADA_GROUP: usize = 8;
-const DREAM_GROUP: usize = 32;
-/// Dream's smallest probability of a mask.
-const DREAM_LEAST: f64 = 1e-3;
 
 /// Options of the estimate of a bound.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
@@ -53,21 +56,13 @@ pub struct Likelihood {
     /// The log-probability of each token of the continuation behind those before it, in their order; empty unless
     /// [`LikelihoodOptions::top`] is set.
     pub logprobs: Vec<TokenLogprob>,
-    /// Times that the model was asked, guidance included.
+    /// Times that the model was asked, guidance included. What several continuations ask together counts for
+    /// one of them.
     pub forwards: usize,
-    /// Floating point operations by formula.
+    /// Floating point operations of these forwards by formula.
     pub flops: f64,
-    /// Seconds in the network.
+    /// Seconds of these forwards in the network.
     pub seconds: f64,
-}
-
-/// A continuation with some of it masked.
-#[derive(Debug, Clone, PartialEq)]
-struct Draw {
-    /// Masked tokens, counted from the continuation's first, ascending.
-    masked: Vec<usize>,
-    /// Weight of the log-probabilities of the masked tokens.
-    weight: f64,
 }
 
 impl Prompter {
@@ -97,39 +92,47 @@ impl Prompter {
 }
 
 impl Prompter {
-    /// Gets a continuation ready to be judged behind a context. Draws run side by side as far as `rows` rows go.
+    /// Gets continuations ready to be judged, each behind its context. Draws run side by side as far as `rows` rows go.
     ///
     /// # Errors
     /// If the model has no such estimate (block-causal ones), an option has no meaning for it or is out of range, or the
     /// tokens cannot be run.
-    pub fn likelihood(
+    pub fn likelihoods(
         &self,
-        context: &[TokenId],
-        continuation: &[TokenId],
+        pairs: &[(Vec<TokenId>, Vec<TokenId>)],
         options: &LikelihoodOptions,
         rows: usize,
     ) -> Result<LikelihoodTask, Error> {
         let (conventions, facts) = (self.family().decoding().likelihood, self.facts());
-        check(self, context, continuation, options)?;
-        let length = continuation.len();
-        let mut dice = Dice(mix(options.seed));
-        let mut draws = match conventions.draws {
-            _ if facts.mask == Mask::Causal => vec![Draw { masked: (0..length).collect(), weight: 1.0 }],
-            MaskDraws::ByProbability => dream_draws(length, options.draws, &mut dice),
-            MaskDraws::ByCount => llada_draws(length, options.draws, &mut dice),
-        };
-        // A draw that masks nothing says nothing.
-        draws.retain(|draw| !draw.masked.is_empty());
-        let mut tokens = [context, continuation].concat();
-        if conventions.ends {
+        let end = if conventions.ends { self.eos_ids()? } else { Vec::new() };
+        let mut texts = Vec::with_capacity(pairs.len());
+        for (context, continuation) in pairs {
+            check(self, context, continuation, options)?;
+            let judged = context.len()..context.len() + continuation.len();
             // An end that is never masked stands behind what is judged.
-            tokens.extend(self.eos_ids()?);
+            texts.push(Text { tokens: [context, continuation, &end[..]].concat(), judged });
         }
+        let plan = if facts.mask == Mask::Causal {
+            Plan::reading(&texts, facts.shift as usize)
+        } else {
+            let draws: Vec<_> = texts.iter().map(|text| drawn(conventions.draws, text.judged.len(), options)).collect();
+            Plan::hiding(&texts, &draws)
+        };
         let mask = facts.mask_id.filter(|_| facts.mask == Mask::Full);
         let options = LikelihoodOptions { top: self.alternatives("top", options.top)?, ..*options };
-        let asked = Asked { context: context.len(), tokens, mask, attention: facts.mask, options };
-        Ok(LikelihoodTask::new(asked, draws, length, rows))
+        Ok(LikelihoodTask::new(Asked { texts, mask, attention: facts.mask, options }, plan, rows))
     }
+}
+
+/// The draws of a continuation of this length; one that masks nothing says nothing.
+fn drawn(by: MaskDraws, length: usize, options: &LikelihoodOptions) -> Vec<Draw> {
+    let mut dice = Dice::new(options.seed);
+    let mut draws = match by {
+        MaskDraws::ByProbability => dream_draws(length, options.draws, &mut dice),
+        MaskDraws::ByCount => llada_draws(length, options.draws, &mut dice),
+    };
+    draws.retain(|draw| !draw.masked.is_empty());
+    draws
 }
 
 /// Refuses what cannot be estimated.
@@ -172,68 +175,10 @@ fn check(
     }
 }
 
-/// Random numbers one after the other.
-struct Dice(u64);
-
-impl Dice {
-    /// Draws a number in (0, 1).
-    fn share(&mut self) -> f64 {
-        self.0 = mix(self.0);
-        uniform(self.0)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        ((self.share() * bound as f64) as usize).min(bound - 1)
-    }
-}
-
-/// LLaDA's draws: `k` from 1 to the length is drawn for a group, whose members mask `k`, `k + length / group`, ... tokens
-/// (around again from 1), each at random places. A single token leaves nothing to chance.
-fn llada_draws(length: usize, draws: usize, dice: &mut Dice) -> Vec<Draw> {
-    let draws = if length == 1 { 1 } else { draws };
-    let mut all = Vec::with_capacity(draws);
-    let mut start = 1;
-    for index in 0..draws {
-        let group = LLADA_GROUP.min(draws);
-        if index % group == 0 {
-            start = 1 + dice.below(length);
-        }
-        let count = start as f64 + (index % group) as f64 * length as f64 / group as f64;
-        let count = (count.round_ties_even() as usize - 1) % length + 1;
-        let mut places: Vec<usize> = (0..length).collect();
-        for place in 0..count {
-            places.swap(place, place + dice.below(length - place));
-        }
-        places.truncate(count);
-        places.sort_unstable();
-        all.push(Draw { masked: places, weight: length as f64 / count as f64 / draws as f64 });
-    }
-    all
-}
-
-/// Dream's draws: the members of a group mask each token with probabilities that lie evenly around a circle.
-fn dream_draws(length: usize, draws: usize, dice: &mut Dice) -> Vec<Draw> {
-    let group = DREAM_GROUP.min(draws);
-    let mut start = 0.0;
-    (0..draws)
-        .map(|index| {
-            if index % group == 0 {
-                start = dice.share();
-            }
-            let time = (start + (index % group) as f64 / group as f64).fract();
-            let probability = (1.0 - DREAM_LEAST) * time + DREAM_LEAST;
-            let masked = (0..length).filter(|_| dice.share() < probability).collect();
-            Draw { masked, weight: 1.0 / (probability * draws as f64) }
-        })
-        .collect()
-}
-
-/// One question to the network.
+/// What the network is asked.
 #[derive(Debug, Clone)]
 struct Asked {
-    /// Tokens before the continuation.
-    context: usize,
-    tokens: Vec<TokenId>,
+    texts: Vec<Text>,
     /// Token that hides a token; none for models that see no further than it.
     mask: Option<TokenId>,
     attention: Mask,
@@ -246,117 +191,117 @@ impl Asked {
         self.options.top.unwrap_or(0)
     }
 
-    /// Returns what one forward says of each token of the continuation.
-    fn told(&self, answer: &Predictions) -> Vec<TokenLogprob> {
-        let continuation = self.tokens[self.context..].iter().zip(&answer.judged).enumerate();
-        let told = continuation.map(|(index, (&token, judged))| {
-            let top = answer.top.get(index * self.top()..(index + 1) * self.top()).unwrap_or(&[]);
-            TokenLogprob::judged(token, judged.log_probability, top)
-        });
-        told.collect()
-    }
-
-    /// Fills a draw's request.
-    fn fill(&self, draw: &Draw, request: &mut Request) {
-        let position = |index: &usize| (self.context + index) as Position;
+    /// Fills a canvas's request.
+    fn fill(&self, canvas: &Canvas, request: &mut Request) {
+        let (Canvas { text, rows, predict, .. }, plan) = (canvas, &mut request.plan);
         request.tokens.clear();
-        request.tokens.extend_from_slice(&self.tokens);
-        let plan = &mut request.plan;
+        request.tokens.extend_from_slice(&self.texts[*text].tokens[rows.clone()]);
         plan.clear();
-        plan.live.set_range(0..self.tokens.len() as Position);
-        plan.visible = self.tokens.len() as Position;
+        plan.live.set_range(rows.start as Position..rows.end as Position);
+        plan.visible = rows.end as Position;
         plan.mask = self.attention;
-        draw.masked.iter().for_each(|index| plan.predict.push(position(index)));
-        request.ask.wanted.judge_width = 1;
+        for &position in predict {
+            plan.predict.push(position as Position);
+        }
+        request.ask.wanted.judge_width = canvas.width();
         request.ask.wanted.top = self.top();
         request.ask.judge.clear();
-        request.ask.judge.extend(draw.masked.iter().map(|index| self.tokens[self.context + index]));
+        canvas.judged(&mut request.ask.judge);
         if let Some(mask) = self.mask {
-            draw.masked.iter().for_each(|index| request.tokens[self.context + index] = mask);
+            for &position in predict {
+                request.tokens[position] = mask;
+            }
         }
     }
 
     /// Fills the request of guidance's twin: the same without the context, and nothing of the head.
-    fn fill_twin(&self, draw: &Request, twin: &mut Request) {
-        twin.tokens.clone_from(&draw.tokens);
-        twin.plan.clone_from(&draw.plan);
+    fn fill_twin(&self, canvas: &Canvas, request: &Request, twin: &mut Request) {
+        twin.tokens.clone_from(&request.tokens);
+        twin.plan.clone_from(&request.plan);
         twin.plan.predict.clear();
         if let Some(mask) = self.mask {
-            twin.tokens[..self.context].fill(mask);
+            twin.tokens[..self.texts[canvas.text].judged.start].fill(mask);
         }
     }
 }
 
-/// A continuation to be judged: its draws run side by side, and are summed in their order.
+/// Continuations to be judged: their canvases run side by side, and are summed in the order of the draws.
 pub struct LikelihoodTask {
     asked: Asked,
-    draws: Vec<Draw>,
+    plan: Plan,
     needs: Vec<Need>,
-    /// Requests of the next draws, group after group.
+    /// Requests of the next canvases, group after group.
     requests: Vec<Request>,
-    /// Sequences of a draw: with guidance two.
+    /// Sequences of a canvas: with guidance two.
     each: usize,
-    sum: Likelihood,
-    /// Draws that were summed.
+    found: Vec<Likelihood>,
+    /// Canvases that have run.
     done: usize,
     /// Start of its first forward, until it is reported.
     pub(crate) began: Option<Instant>,
 }
 
 impl LikelihoodTask {
-    fn new(asked: Asked, draws: Vec<Draw>, tokens: usize, rows: usize) -> Self {
-        let (length, each) = (asked.tokens.len(), 1 + usize::from(asked.options.cfg_scale != 0.0));
+    fn new(asked: Asked, plan: Plan, rows: usize) -> Self {
+        let each = 1 + usize::from(asked.options.cfg_scale != 0.0);
+        let (texts, canvases) = (&asked.texts, &plan.canvases);
+        let length = texts.iter().map(|text| text.tokens.len()).max().unwrap_or(1);
         let sequence = SequenceNeeds {
             positions: length,
             rows: length,
             group_rows: length * each,
-            predictions: length - asked.context,
-            judge_width: 1,
+            predictions: canvases.iter().map(|canvas| canvas.predict.len()).max().unwrap_or(0),
+            judge_width: plan.width(),
             top: asked.top(),
             ..SequenceNeeds::default()
         };
-        let side_by_side = (rows / (length * each)).clamp(1, draws.len().max(1));
+        // A text that is read goes on from where the one before it has come to.
+        let apart = if asked.attention == Mask::Causal { 1 } else { canvases.len().max(1) };
+        let side_by_side = (rows / (length * each)).clamp(1, apart);
         let needs = vec![Need { network: 0, sequence }; side_by_side * each];
-        let requests = vec![Request::default(); side_by_side.min(draws.len()) * each];
-        let sum = Likelihood { tokens, ..Likelihood::default() };
-        let mut task = Self { asked, draws, needs, requests, each, sum, done: 0, began: None };
+        let requests = vec![Request::default(); side_by_side.min(canvases.len()) * each];
+        let found =
+            texts.iter().map(|text| Likelihood { tokens: text.judged.len(), ..Likelihood::default() }).collect();
+        let mut task = Self { asked, plan, needs, requests, each, found, done: 0, began: None };
         for place in 0..task.requests.len() / each {
             task.fill(place);
         }
         task
     }
 
-    /// Fills the requests of the group at a place with its draw.
+    /// Fills the requests of the group at a place with its canvas.
     fn fill(&mut self, place: usize) {
-        let Self { asked, draws, needs, requests, each, done, .. } = self;
-        let draw = *done + place;
-        let side_by_side = needs.len() / *each;
-        let group = &mut requests[place * *each..(place + 1) * *each];
-        for (index, request) in group.iter_mut().enumerate() {
-            request.sequence = draw % side_by_side * *each + index;
+        let Self { asked, plan, needs, requests, each, done, .. } = self;
+        let (index, side_by_side) = (*done + place, needs.len() / *each);
+        let (canvas, group) = (&plan.canvases[index], &mut requests[place * *each..(place + 1) * *each]);
+        for (twin, request) in group.iter_mut().enumerate() {
+            request.sequence = index % side_by_side * *each + twin;
         }
         if let Some((request, twin)) = group.split_first_mut() {
-            asked.fill(&draws[draw], request);
+            asked.fill(canvas, request);
             if let Some(twin) = twin.first_mut() {
-                asked.fill_twin(request, twin);
+                asked.fill_twin(canvas, request, twin);
                 request.blend = Some(Blend { scale: asked.options.cfg_scale, with: BlendWith::Behind(1) });
             }
         }
     }
 
-    /// Returns how many draws were made, and of how many.
+    /// Returns how many canvases have run, and of how many.
     pub fn done(&self) -> (usize, usize) {
-        (self.done, self.draws.len())
+        (self.done, self.plan.canvases.len())
     }
 
-    /// Returns how many draws run side by side.
+    /// Returns how many canvases run side by side.
     pub fn side_by_side(&self) -> usize {
         self.needs.len() / self.each
     }
 
-    /// Returns the sum of the draws so far, without the time that they took.
-    pub fn likelihood(&self) -> Likelihood {
-        self.sum.clone()
+    /// Returns the likelihoods so far, of a task that took this long: each has the part of its forwards.
+    pub fn likelihoods(&self, seconds: f64) -> Vec<Likelihood> {
+        let all: f64 = self.found.iter().map(|likelihood| likelihood.flops).sum();
+        let part = |flops: f64| if all > 0.0 { flops / all } else { 0.0 };
+        let timed = |one: &Likelihood| Likelihood { seconds: seconds * part(one.flops), ..one.clone() };
+        self.found.iter().map(timed).collect()
     }
 }
 
@@ -373,19 +318,12 @@ impl Work for LikelihoodTask {
     }
 
     fn feed(&mut self, answers: &[Predictions]) {
-        self.sum.forwards += answers.len();
-        self.sum.flops += answers.iter().map(|answer| answer.cost.flops()).sum::<f64>();
         let fed = answers.len() / self.each;
-        for (draw, answer) in self.draws[self.done..].iter().zip(answers.iter().step_by(self.each)) {
-            let all: f64 = answer.judged.iter().map(|judged| f64::from(judged.log_probability)).sum();
-            self.sum.log_probability += draw.weight * all;
-            if self.asked.options.top.is_some() {
-                // An autoregressive model has one draw, of all tokens.
-                self.sum.logprobs = self.asked.told(answer);
-            }
+        for group in answers.chunks(self.each) {
+            self.take(group);
+            self.done += 1;
         }
-        self.done += fed;
-        let left = self.draws.len() - self.done;
+        let left = self.plan.canvases.len() - self.done;
         let places = self.requests.len() / self.each;
         self.requests.rotate_left(fed * self.each);
         self.requests.truncate(places.min(left) * self.each);
@@ -396,6 +334,29 @@ impl Work for LikelihoodTask {
 
     fn began(&mut self) {
         self.began = Some(Instant::now());
+    }
+}
+
+impl LikelihoodTask {
+    /// Takes what the next canvas's forward told.
+    fn take(&mut self, group: &[Predictions]) {
+        let Self { asked, plan, found, done, .. } = self;
+        let first = &mut found[plan.canvases[*done].text];
+        first.forwards += group.len();
+        first.flops += group.iter().map(|answer| answer.cost.flops()).sum::<f64>();
+        let Some(answer) = group.first() else { return };
+        let (top, keeps) = (asked.top(), asked.options.top.is_some());
+        plan.add(*done, answer, &mut |told| {
+            if keeps {
+                let Likelihood { logprobs, .. } = &mut found[told.text];
+                let text = &asked.texts[told.text];
+                // A text's tokens are told in their order.
+                let token = text.tokens[text.judged.start + logprobs.len()];
+                let best = answer.top.get(told.place * top..(told.place + 1) * top).unwrap_or(&[]);
+                logprobs.push(TokenLogprob::judged(token, told.log_probability, best));
+            }
+        });
+        plan.settle(found);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::SharedCurve;
 use demask_decode::{
-    CacheSpec, DecoderSpec, GuideUse, Remasking, Schedule,
+    CacheSpec, DecoderSpec, GuideUse, Named, Others, Remasking, Schedule,
     names::{UnknownName, same},
 };
 use serde::{
@@ -400,8 +400,9 @@ macro_rules! options {
 }
 
 options! {
-    /// Options of one answer. Fields that are `None` are chosen to fit the model: the recommended decoder and cache if neither
-    /// they nor steps, schedule or remasking are set, the reference for what is missing otherwise.
+    /// Options of one answer. Fields that are `None` are chosen to fit the model. A decoder or a cache that is not named is the
+    /// recommended one, also beside the other; beside a named reference, or steps, schedule, eps, remasking or alg_temp, it is
+    /// the reference's.
     ///
     /// ```
     /// # use demask::Options;
@@ -476,13 +477,16 @@ options! {
 }
 
 impl Options {
-    /// Reports whether nothing is said of how to decode: neither a method nor what only static decoding knows.
-    /// Otherwise the reference decodes, with what is set in the place of its own.
-    pub(crate) fn leaves_methods_open(&self) -> bool {
-        let methods = self.decoder.is_none() && self.cache.is_none();
-        let order = self.remasking.is_none() && self.alg_temp.is_none();
-        let time = self.steps.is_none() && self.schedule.is_none() && self.eps.is_none();
-        methods && order && time
+    /// Reports whether something is set that belongs to the reference: the methods that are not named are then its own.
+    fn sets_reference(&self) -> bool {
+        let order = self.remasking.is_some() || self.alg_temp.is_some();
+        order || self.steps.is_some() || self.schedule.is_some() || self.eps.is_some()
+    }
+
+    /// Returns the methods that are named, and the source of the others where this is the usual one.
+    pub(crate) fn named(&self, usual: Others) -> Named {
+        let others = if self.sets_reference() { Others::Reference } else { usual };
+        Named { decoder: self.decoder.clone(), cache: self.cache.clone(), others }
     }
 
     /// Returns whether the decoder wants a guide; a model that has one decodes without it too.

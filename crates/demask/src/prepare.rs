@@ -1,9 +1,9 @@
 //! Construction of a session from a request: explicit values are checked, missing ones are chosen to fit the model.
 
-use demask_checkpoint::SamplerDefaults;
+use demask_checkpoint::{Holes, SamplerDefaults};
 use demask_decode::{
-    CanvasSpec, DecoderSpec, OptionsError, Remasking, Schedule, Session, SessionOptions, StopRule, cache_for,
-    recommended,
+    CacheSpec, CanvasSpec, DecoderSpec, Named, OptionsError, Others, Remasking, Schedule, Session, SessionOptions,
+    StopRule, complete,
 };
 use demask_step::{Mask, TokenId};
 
@@ -34,8 +34,8 @@ impl Prompter {
         let guide =
             guide.map(|guide| guide.bridge.options(guide.prompter, prompt, &tokens.ids, options)).transpose()?;
         check_guided(guide.is_some(), options)?;
-        let (own, length) = self.session_options(tokens, options)?;
-        let Some(guide) = guide else { return Ok((own, length)) };
+        let (own, named, length) = self.session_options(tokens, options)?;
+        let Some(guide) = guide else { return Ok((complete(&own, named), length)) };
         // The guide's own output ends where the guide ends it.
         let to_guide = options.guide_use().is_some_and(|guide| guide.is_target);
         let end_ids = if to_guide { guide.end_ids.clone() } else { own.end_ids };
@@ -46,23 +46,22 @@ impl Prompter {
             guide: Some(guide),
             ..own
         };
-        Ok((guided, length))
+        Ok((complete(&guided, named), length))
     }
 
-    /// Session options for a prompt: explicit values are checked by the session, missing ones are chosen here.
-    pub(crate) fn session_options(&self, tokens: Tokens, options: &Options) -> Result<(SessionOptions, Length), Error> {
+    /// Session options for a prompt, and the methods that are named in them: explicit values are checked by the session,
+    /// missing ones are chosen here, all but the methods.
+    fn session_options(&self, tokens: Tokens, options: &Options) -> Result<(SessionOptions, Named, Length), Error> {
         self.check_meaning(&tokens, options)?;
         let infill = tokens.infill();
         let tail = self.tail()?;
         let (canvas, length) = self.canvas(tokens, &tail, options)?;
         let mut defaults = SessionOptions { tail, ..SessionOptions::new(self.facts().clone(), canvas) };
-        match (self.sampler(options), recommended(self.facts().mask)) {
-            (Some(sampler), _) => sampler.decide(&mut defaults, options),
-            (None, Some(methods)) if !infill && options.leaves_methods_open() => {
-                (defaults.decoder, defaults.cache) = methods;
-            }
-            _ => {}
+        let sampler = self.sampler(options);
+        if let Some(sampler) = sampler {
+            sampler.decide(&mut defaults, options);
         }
+        let named = options.named(self.usual(sampler.is_some(), infill));
         let decoding = self.family().decoding();
         let temperature = options.temperature.unwrap_or(defaults.temperature);
         let chosen = SessionOptions {
@@ -79,12 +78,6 @@ impl Prompter {
             // The order of filters and whose probability ranks are the family's own, as in its official code.
             filter_order: decoding.filter_order,
             confidence: decoding.confidence,
-            decoder: options.decoder.clone().unwrap_or_else(|| defaults.decoder.clone()),
-            cache: match (&options.cache, &options.decoder) {
-                (Some(cache), _) => cache.clone(),
-                (None, Some(decoder)) if decoder.traits().causal => cache_for(self.facts().mask, decoder),
-                (None, _) => defaults.cache.clone(),
-            },
             seed: options.seed.unwrap_or(0),
             top_logprobs: self.alternatives("top_logprobs", options.top_logprobs)?,
             cost_curve: options.cost_curve.as_ref().map(SharedCurve::curve),
@@ -100,7 +93,22 @@ impl Prompter {
             mute: self.muted(options, temperature)?,
             ..defaults
         };
-        Ok((chosen, length))
+        Ok((chosen, named, length))
+    }
+
+    /// Returns the source of methods that nobody names, where no option says otherwise.
+    fn usual(&self, samples: bool, infill: bool) -> Others {
+        match self.family().decoding().holes {
+            _ if samples => Others::Reference,
+            _ if !infill => Others::Recommended,
+            Holes::AsWithoutCache(_) => Others::ReferenceOverCache,
+            _ => Others::Reference,
+        }
+    }
+
+    /// Returns the decoder and the cache that answer a prompt where nobody says how.
+    pub fn default_methods(&self) -> (DecoderSpec, CacheSpec) {
+        self.usual(self.sampler(&Options::default()).is_some(), false).methods(self.facts().mask)
     }
 
     /// Number of alternatives of a token that an option requests: at most the number of tokens.

@@ -147,7 +147,7 @@ impl Model {
         let wait =
             |submitted: Result<RequestId, _>| match self.run_to_end(submitted?, &mut |_| ControlFlow::Continue(()))? {
                 Outcome::Answer(answer) => Ok(*answer),
-                Outcome::Likelihood(_) | Outcome::Session(_) => unreachable!("a prepared prompt is answered"),
+                Outcome::Likelihoods(_) | Outcome::Session(_) => unreachable!("a prepared prompt is answered"),
             };
         submitted.into_iter().map(wait).collect()
     }

@@ -35,7 +35,16 @@ impl Outcomes for Generation {
 impl Outcomes for Likelihood {
     fn of(outcome: Outcome) -> Option<Self> {
         match outcome {
-            Outcome::Likelihood(likelihood) => Some(likelihood),
+            Outcome::Likelihoods(mut all) => all.pop(),
+            _ => None,
+        }
+    }
+}
+
+impl Outcomes for Vec<Likelihood> {
+    fn of(outcome: Outcome) -> Option<Self> {
+        match outcome {
+            Outcome::Likelihoods(all) => Some(all),
             _ => None,
         }
     }

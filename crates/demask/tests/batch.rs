@@ -44,7 +44,7 @@ pub fn same(left: &Generation, right: &Generation) {
 pub fn answer(outcome: Result<Outcome, Error>) -> Result<Generation, Error> {
     match outcome? {
         Outcome::Answer(answer) => Ok(*answer),
-        Outcome::Likelihood(_) | Outcome::Session(_) => panic!("a prompt is answered"),
+        Outcome::Likelihoods(_) | Outcome::Session(_) => panic!("a prompt is answered"),
     }
 }
 

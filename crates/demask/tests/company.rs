@@ -102,7 +102,7 @@ fn answers_are_their_own_whoever_comes_and_goes() {
             if next % 16 == 5 {
                 let (context, text) = texts(next / 16);
                 let rows = model.network().rows().capacity;
-                let task = model.prompter().likelihood(&context, &text, &draws(next / 16), rows).unwrap();
+                let task = model.prompter().likelihoods(&[(context, text)], &draws(next / 16), rows).unwrap();
                 running.insert(model.submit(task, Class::default()).unwrap(), REQUESTS + next / 16);
             }
             next += 1;
@@ -135,8 +135,8 @@ fn answers_are_their_own_whoever_comes_and_goes() {
             let index = running.remove(&id).unwrap();
             if index < REQUESTS {
                 same(&answer(outcome).unwrap(), &expected[index]);
-            } else if let Outcome::Likelihood(found) = outcome.unwrap() {
-                assert_eq!(found.log_probability.to_bits(), judged[index - REQUESTS].to_bits());
+            } else if let Outcome::Likelihoods(found) = outcome.unwrap() {
+                assert_eq!(found[0].log_probability.to_bits(), judged[index - REQUESTS].to_bits());
             }
             finished += 1;
         }

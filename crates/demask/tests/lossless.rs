@@ -70,6 +70,40 @@ fn freedave_i1_i6_i8_i14_networks_give_the_tokens_of_static_decoding() {
     }
 }
 
+/// K/V of a block that is stored beside a prediction are the bits of a store of its own: so are all confidences that follow.
+#[test]
+fn stores_that_ride_along_change_no_bit() {
+    let checkpoints = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt");
+    let names =
+        ["toy-sdar", "tiny-sdar", "moe-sdar", "moe-llada20", "dense-stablediffcoder-toy", "dense-a2d-qwen3-bd3lm-toy"];
+    for (device, name) in devices().into_iter().flat_map(|device| names.map(|name| (device, name))) {
+        // What is played on the processor is slow.
+        if device == Device::EmulatedGpu && name != "toy-sdar" {
+            continue;
+        }
+        for dtype in [DtypeChoice::F32, DtypeChoice::Bf16] {
+            let mut model = device.load(&checkpoints.join(name), dtype).unwrap();
+            for (decoder, temperature) in [("static", 0.0), ("threshold:tau=0.3", 0.0), ("static", 0.4)] {
+                let canvas = CanvasSpec::Prompt { tokens: (0..13).collect(), gen_length: 27 };
+                let options = |cache: &str| SessionOptions {
+                    temperature,
+                    seed: 7,
+                    stop: StopRule::Never,
+                    decoder: decoder.parse().unwrap(),
+                    cache: cache.parse().unwrap(),
+                    ..SessionOptions::new(model.prompter().facts().clone(), canvas.clone())
+                };
+                let [fused, alone] = ["block", "block:store=alone"].map(options);
+                let (expected, most) = run(&mut model, &alone);
+                let (found, forwards) = run(&mut model, &fused);
+                let what = format!("{name} {dtype} {device} {decoder} temperature {temperature}");
+                assert_eq!(found, expected, "{what}");
+                assert!(forwards < most, "{what}: {forwards} forwards, alone {most}");
+            }
+        }
+    }
+}
+
 /// Forwards that the demo model takes for each problem, and its answers.
 fn solve(model: &mut Model, questions: &[String], decoder: &str) -> Vec<(usize, Vec<u32>)> {
     let options = Options { gen_length: Some(64), decoder: Some(decoder.parse().unwrap()), ..Options::default() };

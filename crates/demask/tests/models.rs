@@ -4,11 +4,11 @@ use std::{fmt::Write, fs, path::Path};
 
 use demask::internals::{
     DeviceOptions, Footprint, Outline,
-    checkpoint::{FAMILIES, Family, Like},
+    checkpoint::{FAMILIES, Family, Holes, Like},
     cpu::isa::Tier,
-    decode::recommended,
+    decode::Others,
     model_parts::{ArchSpec, Mlp},
-    step::{Origin, SequenceNeeds},
+    step::{Mask, Origin, SequenceNeeds},
     tensor::{BlockFormat, Dtype},
 };
 use demask::{ActivationChoice, DeviceChoice, DtypeChoice, WeightChoice};
@@ -33,6 +33,22 @@ positions of which the last is kept for an end, at most 256 steps, temperature 0
 
 | family | architecture | attention | shift | blocks | decoder | cache |
 |---|---|---|---|---|---|---|
+";
+
+const HOLES: &str = "
+## Holes
+
+The holes of a text are filled by the reference, decoder `static` or the family's own sampler: `threshold` fills fewer of them as
+they were. The cache is the recommended one where that was measured to fill as many, and none elsewhere. A decoder, a cache or a
+setting of the reference that is named decides as [Decoding methods](methods.md#defaults) says.
+
+The measurement: 200 solutions of word problems with their first line as the hole, 21 tokens, greedy. On demo-llada `static`
+over `dual` fills 197 as they were, over `prefix` 197, over `none` 193; `threshold` 190 over `dual` and 189 over `none`. Rows computed are
+640, 704 and 1,653 for `static`. On canvases of 440 positions they are 908 over `dual` and 7,961 over `none`, and a hole of 18 tokens takes 0.30
+and 2.60 s on two busy cores of a Zen 5.
+
+| family | cache | evidence |
+|---|---|---|
 ";
 
 const SHAPES: &str = "
@@ -167,16 +183,21 @@ fn needed(outline: &Outline, quantize: WeightChoice) -> Footprint {
 fn page() -> String {
     let mut page = INTRODUCTION.to_owned();
     for family in FAMILIES {
-        let own = family.decoding().sampler.is_some();
-        let (decoder, cache) = match recommended(family.attention()) {
-            _ if own => ("static".to_owned(), "none".to_owned()),
-            Some((decoder, cache)) => (decoder.to_string(), cache.to_string()),
-            None => ("ar".to_owned(), "causal".to_owned()),
-        };
+        let others = if family.decoding().sampler.is_some() { Others::Reference } else { Others::Recommended };
+        let (decoder, cache) = others.methods(family.attention());
         let (name, kind) = (family.name(), family.attention().kind());
         let architecture = family.architecture().map_or("–".to_owned(), |name| format!("`{name}`"));
         let (shift, blocks) = (family.shift(), blocks(family));
         writeln!(page, "| {name} | {architecture} | {kind} | {shift} | {blocks} | `{decoder}` | `{cache}` |").unwrap();
+    }
+    page.push_str(HOLES);
+    for family in FAMILIES.iter().filter(|family| family.attention() == Mask::Full) {
+        let (cache, why) = match family.decoding().holes {
+            Holes::AsWithoutCache(measured) => (Others::ReferenceOverCache.methods(Mask::Full).1.to_string(), measured),
+            Holes::Unknown(why) => (Others::Reference.methods(Mask::Full).1.to_string(), why),
+            _ => unreachable!("evidence or none"),
+        };
+        writeln!(page, "| {} | `{cache}` | {why} |", family.name()).unwrap();
     }
     page.push_str(SHAPES);
     for like in Like::all() {

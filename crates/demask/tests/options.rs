@@ -1,10 +1,10 @@
 //! Refusals of a generation, and their types for users of the library; the messages of the command line are tested with
 //! it.
 
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, path::Path};
 
 use demask::internals::{
-    Opened, RunEvent,
+    Opened, Outline, Prompter, RunEvent,
     checkpoint::ModelFiles,
     decode::{Finish, Schedule},
 };
@@ -117,32 +117,114 @@ fn stop_rules_say_how_far_decoding_goes_and_not_what_is_answered() {
     assert!(behind <= prefix, "{behind} {prefix}: what lies behind the end is filled, not decoded");
 }
 
+/// The methods of a request: those that it names, and those that are chosen for it.
+fn methods(prompter: &Prompter, prompt: &Prompt, options: &Options) -> String {
+    let receipt = prompter.session(prompt, options).unwrap().receipt();
+    format!("{}, cache {}", receipt.decoder, receipt.cache)
+}
+
+fn opened(name: &str) -> Opened {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo").join(name);
+    Opened::open(ModelFiles::directory(path).unwrap()).unwrap()
+}
+
+/// Options that are set by their names.
+fn set(given: &str) -> Options {
+    let mut options = Options::default();
+    for (name, value) in given.split(';').filter_map(|pair| pair.split_once(' ')) {
+        options.set(name, value).unwrap();
+    }
+    options
+}
+
 #[test]
-fn methods_that_nobody_named_are_recommended_ones_or_the_reference() {
-    let methods = |prompt: Prompt, options: Options| {
-        let receipt = demo().prompter().session(&prompt, &options).unwrap().receipt();
-        format!("{}, cache {}", receipt.decoder, receipt.cache)
+fn naming_one_method_or_none_leaves_the_other_recommended() {
+    let ids = Prompt::Tokens(vec![5, 6, 7]);
+    let full = [
+        ("", "threshold:tau=0.9, cache dual"),
+        ("temperature 0.5", "threshold:tau=0.9, cache dual"),
+        ("block-length 32", "threshold:tau=0.9, cache dual"),
+        ("cache dual", "threshold:tau=0.9, cache dual"),
+        ("cache prefix", "threshold:tau=0.9, cache prefix"),
+        ("cache none", "threshold:tau=0.9, cache none"),
+        ("decoder threshold:tau=0.95", "threshold:tau=0.95, cache dual"),
+        ("decoder factor", "factor:f=1, cache dual"),
+        ("decoder entropy_bounded", "entropy_bounded:eb=0.35, cache dual"),
+        ("decoder freedave:d=4", "freedave:d=4, cache dual"),
+        ("decoder freedave:d=4,eager", "freedave:d=4,eager=true, cache none"),
+        ("decoder static", "static, cache none"),
+        ("decoder p2", "p2, cache none"),
+        ("steps 32", "static, cache none"),
+        ("schedule dream", "static, cache none"),
+        ("remasking entropy", "static, cache none"),
+        ("alg-temp 0.1", "static, cache none"),
+        ("schedule dream;eps 0.01", "static, cache none"),
+        ("steps 32;cache dual", "static, cache dual"),
+        ("remasking entropy;cache dual", "static, cache dual"),
+        ("decoder threshold;remasking entropy", "threshold:tau=0.9, cache none"),
+    ];
+    let blocks = [
+        ("", "threshold:tau=0.9, cache block"),
+        ("cache none", "threshold:tau=0.9, cache none"),
+        ("decoder threshold:tau=0.95", "threshold:tau=0.95, cache block"),
+        ("decoder freedave:d=4", "freedave:d=4, cache block"),
+        ("decoder static", "static, cache block"),
+        ("remasking entropy", "static, cache block"),
+    ];
+    let by_pass = [
+        ("", "threshold:tau=0.9, cache block"),
+        ("decoder ar", "ar, cache causal"),
+        ("cache causal", "ar, cache causal"),
+        ("decoder selfspec", "selfspec:block=32,tau=0, cache causal"),
+    ];
+    let own = [
+        ("", "static, cache none"),
+        ("cache dual", "static, cache dual"),
+        ("decoder static", "static, cache none"),
+        ("decoder threshold", "threshold:tau=0.9, cache dual"),
+    ];
+    let causal = [("", "ar, cache causal"), ("cache none", "ar, cache none"), ("decoder ar", "ar, cache causal")];
+    let check = |prompter: &Prompter, expected: &[(&str, &str)]| {
+        for (given, expected) in expected {
+            let options = Options { gen_length: Some(32), ..set(given) };
+            assert_eq!(methods(prompter, &ids, &options), *expected, "{} with {given:?}", prompter.name());
+        }
+        let (decoder, cache) = prompter.default_methods();
+        assert_eq!(format!("{decoder}, cache {cache}"), methods(prompter, &ids, &set("gen_length 32")));
     };
-    let named = |options| methods(Prompt::user(QUESTION, None), options);
-    let open = Options::default();
-    assert_eq!(named(open.clone()), "threshold:tau=0.9, cache dual");
-    assert_eq!(named(Options { temperature: Some(0.5), ..open.clone() }), "threshold:tau=0.9, cache dual");
-    assert_eq!(named(Options { cache: Some("prefix".parse().unwrap()), ..open.clone() }), "static, cache prefix");
-    let decoder = Some("freedave:d=4".parse().unwrap());
-    assert_eq!(named(Options { decoder, ..open.clone() }), "freedave:d=4, cache none");
-    assert_eq!(named(Options { steps: Some(32), ..open.clone() }), "static, cache none");
-    assert_eq!(named(Options { schedule: Some(Schedule::Dream), ..open.clone() }), "static, cache none");
-    let holes = Prompt::Infill("Ada has <mask:1> pears.".into());
-    assert_eq!(methods(holes, open), "static, cache none");
+    let shape = |like: &str| Outline::of_shape(like.parse().unwrap(), Some(1)).unwrap();
+    check(opened("demo-llada").prompter(), &full);
+    check(opened("demo-dream").prompter(), &full);
+    check(opened("demo-sdar").prompter(), &blocks);
+    check(opened("demo-qwen").prompter(), &causal);
+    check(shape("nemotron-labs-diffusion-3b").prompter(), &by_pass);
+    check(shape("rnd1-30b-a3b").prompter(), &own);
+}
+
+#[test]
+fn a_hole_is_filled_by_the_reference_over_the_cache_that_its_family_was_measured_with() {
+    let hole = Prompt::Infill("Ada has <mask:1> pears.".into());
+    let (llada, dream) = (opened("demo-llada"), opened("demo-dream"));
+    for (prompter, expected) in [
+        (
+            llada.prompter(),
+            ["static, cache dual", "static, cache none", "threshold:tau=0.9, cache dual", "static, cache none"],
+        ),
+        (
+            dream.prompter(),
+            ["static, cache none", "static, cache none", "threshold:tau=0.9, cache none", "static, cache none"],
+        ),
+    ] {
+        let found =
+            ["", "decoder static", "decoder threshold", "steps 1"].map(|given| methods(prompter, &hole, &set(given)));
+        assert_eq!(found, expected, "{}", prompter.name());
+        assert_eq!(methods(prompter, &hole, &set("cache dual")), "static, cache dual");
+    }
 }
 
 #[test]
 fn a_guide_beside_a_decoder_that_asks_none_changes_nothing() {
-    let guide = || {
-        let files = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/demo-qwen");
-        Opened::open(ModelFiles::directory(files).unwrap()).unwrap()
-    };
-    let guided = Opened::demo().unwrap().guided_by(guide()).unwrap();
+    let guided = Opened::demo().unwrap().guided_by(opened("demo-qwen")).unwrap();
     let prompt = Prompt::from(QUESTION);
     for (decoder, asks) in [(None, 0), (Some("static"), 0), (Some("freedave:d=4"), 0), (Some("guided"), 1)] {
         let decoder = decoder.map(|decoder| decoder.parse().unwrap());

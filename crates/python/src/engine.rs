@@ -8,11 +8,7 @@ use std::{
 
 use demask::{
     Class, Error, Handle, Model,
-    internals::{
-        Prepared,
-        decode::{recommended, transfer::OwnRule},
-        step::Mask,
-    },
+    internals::{Prepared, decode::transfer::OwnRule, step::Mask},
 };
 use pyo3::{prelude::*, types::PyDict};
 use serde_json::{Value, json};
@@ -263,8 +259,7 @@ fn info(model: &Model, fingerprint: u64) -> Value {
         Mask::Context { block, .. } => ("by-pass", Some(block)),
         Mask::Causal => ("causal", None),
     };
-    let (decoder, cache) = recommended(facts.mask)
-        .map_or(("ar".to_owned(), "causal".to_owned()), |(decoder, cache)| (decoder.to_string(), cache.to_string()));
+    let (decoder, cache) = prompter.default_methods();
     let warnings: Vec<String> = prompter.warnings().iter().map(ToString::to_string).collect();
     json!({
         "name": model.name(),
@@ -280,8 +275,8 @@ fn info(model: &Model, fingerprint: u64) -> Value {
         "end_tokens": prompter.end_ids(),
         "gen_length": prompter.default_gen_length(),
         "block_length": prompter.defaults().block_length,
-        "decoder": decoder,
-        "cache": cache,
+        "decoder": decoder.to_string(),
+        "cache": cache.to_string(),
         "guides": model.guides(),
         "device": model.device(),
         "weights_bytes": model.weight_bytes(),

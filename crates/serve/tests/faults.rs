@@ -46,7 +46,10 @@ fn of_every_kind(served: &Served) -> Vec<Reply> {
         of(CHAT, &chat(&json!({"stream": true, "diffusion": {"frames": "canvas"}}))),
         of("/v1/completions", &json!({"prompt": ["Ada", "Ben"], "max_tokens": 64, "diffusion": {"steps": 64}})),
         of("/v1/infill", &json!({"segments": ["Ada has ", {"hole": {"tokens": 30}}, "."], "diffusion": {"steps": 30}})),
-        of("/v1/score", &json!({"context": "Ada has", "continuation": " 3 pears.", "draws": 2000})),
+        of(
+            "/v1/score",
+            &json!({"context": "Ada has", "continuation": " 3 pears and 4 cards and 5 cups and 6 books.", "draws": 2000}),
+        ),
     ];
     held.let_go();
     replies

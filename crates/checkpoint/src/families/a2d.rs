@@ -4,7 +4,9 @@
 use demask_step::{BlockRules, Mask, Origin, Stores};
 use serde_json::{Value, json};
 
-use super::{DecodingDefaults, Family, Relative, Shape, Sign, Vocabulary, llada, qwen2, qwen3, sdar, transformers};
+use super::{
+    DecodingDefaults, Family, Holes, Relative, Shape, Sign, Vocabulary, llada, qwen2, qwen3, sdar, transformers,
+};
 
 /// Block length of the released bd3lm models.
 const BLOCK: u32 = 32;
@@ -14,7 +16,11 @@ const BLOCKS: BlockRules =
     BlockRules { origin: Origin::Prompt, ends_short: true, shares_masks: true, stores: Stores::IfRead, ..sdar::BLOCKS };
 
 /// Sampling of dllm's scripts, which decode 128 positions.
-const DECODING: DecodingDefaults = DecodingDefaults { gen_length: 128, ..llada::FAMILY.decoding };
+const DECODING: DecodingDefaults = DecodingDefaults {
+    gen_length: 128,
+    holes: Holes::Unknown("no model of the family was measured"),
+    ..llada::FAMILY.decoding
+};
 
 /// Sign of the block model.
 const NAME: Sign = Sign::Name("bd3lm");

@@ -220,6 +220,18 @@ pub struct DecodingDefaults {
     pub gen_length: usize,
     /// The authors' sampler, where it decodes if nobody says how; none where the engine recommends methods.
     pub sampler: Option<SamplerDefaults>,
+    /// Evidence of how holes are filled over a cache.
+    pub holes: Holes,
+}
+
+/// Evidence that the holes of a text are filled over the recommended cache as without one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Holes {
+    /// They are, and the cache is used: what was measured.
+    AsWithoutCache(&'static str),
+    /// Not known, and no cache is used: why.
+    Unknown(&'static str),
 }
 
 /// Settings of static decoding with which a family's authors decode.

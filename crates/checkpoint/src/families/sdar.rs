@@ -5,7 +5,7 @@ use demask_step::{BlockRules, ConfidenceOf, FilterOrder, Mask, Origin, Position,
 use serde_json::{Value, json};
 
 use super::{
-    DecodingDefaults, Family, GgufConventions, LikelihoodConventions, MaskDraws, Shape, Vocabulary, transformers,
+    DecodingDefaults, Family, GgufConventions, Holes, LikelihoodConventions, MaskDraws, Shape, Vocabulary, transformers,
 };
 use crate::{CheckpointError, Warning, config::Fields};
 
@@ -36,6 +36,7 @@ pub(super) const FAMILY: Family = Family {
         // SDAR's `generate.py`. The blocks behind an end are not decoded, whatever the length.
         gen_length: 128,
         sampler: None,
+        holes: Holes::Unknown("a block model fills none"),
     },
     shapes: &[
         Shape { name: "sdar-1.7b", config: sdar_1_7b, generation, layers: transformers::LAYERS },

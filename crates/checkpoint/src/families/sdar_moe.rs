@@ -6,7 +6,7 @@ use demask_step::{ConfidenceOf, FilterOrder, Mask, Position};
 use serde_json::{Value, json};
 
 use super::{
-    DecodingDefaults, Family, GgufConventions, SamplerDefaults, Shape, Vocabulary, experts, llada, qwen3, sdar,
+    DecodingDefaults, Family, GgufConventions, Holes, SamplerDefaults, Shape, Vocabulary, experts, llada, qwen3, sdar,
     transformers,
 };
 use crate::{CheckpointError, Warning, config::Fields};
@@ -40,6 +40,7 @@ pub(super) const RND1: Family = Family {
         // RND1's sampler.
         gen_length: 256,
         sampler: Some(SamplerDefaults { schedule: "rnd1", remasking: "entropy", steps: 256, temperature: 0.1 }),
+        holes: Holes::Unknown("its own sampler fills them"),
         ..llada::FAMILY.decoding
     },
     shapes: &[Shape {

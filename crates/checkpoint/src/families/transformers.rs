@@ -5,7 +5,7 @@ use demask_step::{ConfidenceOf, FilterOrder, Mask};
 use serde_json::Value;
 
 use super::{
-    DecodingDefaults, Family, FirstToken, GgufConventions, LARGEST_CONTEXT, LARGEST_HEAD, LARGEST_HEADS,
+    DecodingDefaults, Family, FirstToken, GgufConventions, Holes, LARGEST_CONTEXT, LARGEST_HEAD, LARGEST_HEADS,
     LARGEST_LAYERS, LARGEST_VOCABULARY, LARGEST_WIDTH, LikelihoodConventions, MaskDraws, check, divide, prompts, sdar,
 };
 use crate::{CheckpointError, Warning, config::Fields, error::shown};
@@ -41,6 +41,7 @@ pub(super) const CAUSAL: Family = Family {
         // Of no effect under causal attention, where an answer goes on up to its end.
         gen_length: 128,
         sampler: None,
+        holes: Holes::Unknown("a causal model fills none"),
     },
     shapes: &[],
 };

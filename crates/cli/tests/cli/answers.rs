@@ -268,7 +268,7 @@ fn traces_are_whole_and_replayed() {
 
     let replayed = demask(&["trace", path]).success();
     assert_eq!(replayed.lines().count(), 1 + steps);
-    assert!(replayed.starts_with("demo-llada, decoder threshold:tau=0.9, cache none, seed 0: 47 prompt tokens, 64 "));
+    assert!(replayed.starts_with("demo-llada, decoder threshold:tau=0.9, cache dual, seed 0: 47 prompt tokens, 64 "));
     assert!(replayed.contains(&format!("The final answer is {answer}")), "{replayed}");
     assert!(!replayed.contains('\u{1b}'));
     assert_eq!(demask_with_input(&["trace", "-"], &text).success(), replayed);

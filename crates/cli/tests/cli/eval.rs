@@ -69,7 +69,7 @@ fn a_table_of_a_sweep() {
     assert_eq!(rows[0]["speed_up"], 1.0);
     let table = demask(&["eval", "wordmath", "--limit", "2", "--cache", "dual", "-q"]).success();
     let lines: Vec<_> = table.lines().collect();
-    assert!(lines.len() == 2 && lines[1].starts_with("wordmath  static, cache dual      2  "), "{table}");
+    assert!(lines.len() == 2 && lines[1].starts_with("wordmath  threshold:tau=0.9, cache dual      2  "), "{table}");
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn ten_kills_lose_and_repeat_nothing() {
 #[test]
 fn an_interrupted_run_goes_on() {
     let directory = tempfile::tempdir().unwrap();
-    let call = with_out(&["eval", "wordmath", "--limit", "40", "--cache", "dual"], directory.path());
+    let call = with_out(&["eval", "wordmath", "--limit", "40", "--decoder", "static"], directory.path());
     let child = command(&call).spawn().unwrap();
     let results = directory.path().join("results.jsonl");
     while fs::metadata(&results).map_or(0, |metadata| metadata.len()) == 0 {
@@ -166,7 +166,8 @@ fn an_interrupted_run_goes_on() {
 #[cfg(target_os = "linux")]
 fn a_full_disk_tears_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let call = with_out(&["eval", "wordmath", "--limit", "12", "--cache", "dual"], directory.path());
+    let call =
+        with_out(&["eval", "wordmath", "--limit", "12", "--decoder", "static", "--cache", "dual"], directory.path());
     // Blocks of 512 bytes, a few records; without the signal, a write beyond them is an error like that of a full disk.
     let limited = "trap '' XFSZ; ulimit -f 14; exec \"$0\" \"$@\"";
     let binary = env!("CARGO_BIN_EXE_demask");
@@ -254,7 +255,7 @@ fn sweeps_that_cannot_be_run_are_refused_before_anything_runs() {
     sweep("decoder=static|", "--sweep: decoder has an empty value: expected decoder=value|value");
     sweep("steps=8;steps=4", "--sweep names steps twice: write all its values behind one steps=");
     sweep("early-stop=perhaps", "--sweep: early-stop is \"perhaps\", expected on or off");
-    sweep("cache=none|none", "the sweep has \"static, cache none\" twice: omit one");
+    sweep("cache=none|none", "the sweep has \"threshold:tau=0.9, cache none\" twice: omit one");
     sweep("steps=8|x", "--sweep: --steps is \"x\", expected a whole number from 0 on");
     sweep(
         "decoder=static|statc",
@@ -380,7 +381,7 @@ fn directories_of_other_runs() {
     let dream = project("demo/demo-dream");
     let run = demask(&[&["eval"], &call[..], &["--model", &dream]].concat());
     assert!(
-        run.stderr.contains("holds results of another run: rows.static, cache dual.model.denoiser."),
+        run.stderr.contains("holds results of another run: rows.threshold:tau=0.9, cache dual.model.denoiser."),
         "{}",
         run.stderr
     );

@@ -32,11 +32,9 @@ impl Session {
         legality::check_decoder(&options)?;
         let (options, shift) = options.decoded();
         let Resolved { layout, clock, mut canvas, steps, most_forwards } = resolve(&options)?;
-        let SessionOptions { remasking, alg_temp, seed, .. } = options;
-        let ranking = Ranking { remasking, alg_temp, seed, order: options.order.clone() };
+        let ranking = Ranking::of(&options);
         let setup = Setup { layout: &layout, clock: &clock, steps, ranking: &ranking, options: &options };
-        options.cache.check(&setup)?;
-        options.decoder.check(&setup)?;
+        setup.check()?;
         let cache = options.cache.build(&setup);
         let decoder = match &options.rule {
             Some(rule) => {

@@ -1,9 +1,9 @@
-use std::path::Path;
+use std::{collections::BTreeSet, ops::ControlFlow, path::Path};
 
 use demask_checkpoint::ModelFiles;
 
 use super::*;
-use crate::{DeviceOptions, DtypeChoice, Model};
+use crate::{Class, DeviceOptions, DtypeChoice, Model, Outcome};
 
 fn model(name: &str) -> Model {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt").join(name);
@@ -70,7 +70,7 @@ fn draws_are_summed_as_the_naive_twin_does() {
     for (name, cfg_scale) in [("tiny-llada", 0.0), ("tiny-llada", 0.5), ("tiny-dream", 0.0)] {
         let mut model = model(name);
         let options = LikelihoodOptions { draws: 16, cfg_scale, seed: 3, top: None };
-        let mut dice = Dice(mix(options.seed));
+        let mut dice = Dice::new(options.seed);
         let dream = name == "tiny-dream";
         let draws = if dream { dream_draws(5, 16, &mut dice) } else { llada_draws(5, 16, &mut dice) };
         let mut expected = 0.0;
@@ -80,8 +80,113 @@ fn draws_are_summed_as_the_naive_twin_does() {
         }
         let found = model.log_likelihood(&CONTEXT, &CONTINUATION, &options, &mut || true).unwrap();
         assert_near(found.log_probability, expected);
-        let asked = draws.iter().filter(|draw| !draw.masked.is_empty()).count();
-        assert_eq!(found.forwards, asked * (1 + usize::from(cfg_scale > 0.0)), "{name}");
+        let asked = draws.iter().filter(|draw| !draw.masked.is_empty());
+        let canvases: BTreeSet<&[usize]> = asked.map(|draw| &draw.masked[..]).collect();
+        assert_eq!(found.forwards, canvases.len() * (1 + usize::from(cfg_scale > 0.0)), "{name}");
+    }
+}
+
+/// A continuation's likelihood as draws that are asked one by one make it, each in a forward of its own.
+fn one_by_one(model: &mut Model, context: &[TokenId], text: &[TokenId], options: &LikelihoodOptions) -> f64 {
+    let mut sum = 0.0;
+    for draw in drawn(model.prompter().family().decoding().likelihood.draws, text.len(), options) {
+        let whole = [(context.to_vec(), text.to_vec())];
+        let LikelihoodTask { asked, .. } = model.prompter().likelihoods(&whole, options, 1).unwrap();
+        let plan = Plan::hiding(&asked.texts, &[vec![draw]]);
+        model.submit(LikelihoodTask::new(asked, plan, 1), Class::default()).unwrap();
+        let over = loop {
+            if let [(_, outcome)] = &mut model.step(&mut |_, _| ControlFlow::Continue(()))[..] {
+                break std::mem::replace(outcome, Err(Error::EmptyLikelihood));
+            }
+        };
+        let Ok(Outcome::Likelihoods(found)) = over else { panic!("a likelihood was asked for") };
+        assert_eq!(found[0].forwards, 1 + usize::from(options.cfg_scale > 0.0));
+        sum += found[0].log_probability;
+    }
+    sum
+}
+
+/// Continuations as options of a question: alike in front, alike behind, one twice, one a part of another, of another length.
+fn options() -> Vec<(Vec<TokenId>, Vec<TokenId>)> {
+    let other = [5, 17, 3, 40, 22, 9, 32];
+    let texts: [(&[TokenId], &[TokenId]); 9] = [
+        (&CONTEXT, &[12, 44]),
+        (&CONTEXT, &[12, 6]),
+        (&CONTEXT, &[12, 30]),
+        (&CONTEXT, &[13, 44]),
+        (&CONTEXT, &[12, 6]),
+        (&CONTEXT, &[12, 6, 7, 8]),
+        (&CONTEXT, &[9]),
+        (&other, &[12, 44]),
+        (&CONTEXT[..4], &[22, 9, 31, 12]),
+    ];
+    texts.map(|(context, text)| (context.to_vec(), text.to_vec())).to_vec()
+}
+
+#[test]
+fn options_that_share_canvases_have_the_bits_of_draws_asked_one_by_one() {
+    for (name, cfg_scale) in [("tiny-llada", 0.0), ("tiny-llada", 0.5), ("tiny-dream", 0.0)] {
+        let mut model = model(name);
+        let how = LikelihoodOptions { draws: 32, cfg_scale, seed: 7, top: None };
+        let options = options();
+        let expected = options.iter().map(|(context, text)| one_by_one(&mut model, context, text, &how).to_bits());
+        let expected: Vec<u64> = expected.collect();
+        let found = model.log_likelihoods(&options, &how, &mut || true).unwrap();
+        assert_eq!(found.iter().map(|one| one.log_probability.to_bits()).collect::<Vec<_>>(), expected, "{name}");
+        let alone = options.iter().map(|(context, text)| {
+            let found = model.log_likelihood(context, text, &how, &mut || true).unwrap();
+            (found.log_probability.to_bits(), found.forwards)
+        });
+        let alone: Vec<_> = alone.collect();
+        assert_eq!(alone.iter().map(|one| one.0).collect::<Vec<_>>(), expected, "{name}");
+        let (together, apart): (usize, usize) =
+            (found.iter().map(|one| one.forwards).sum(), alone.iter().map(|one| one.1).sum());
+        assert!(together < apart, "{name}: {together} forwards for {apart}");
+        assert_eq!((found[4].forwards, found[4].flops, found[4].seconds), (0, 0.0, 0.0), "the same twice runs once");
+    }
+}
+
+#[test]
+fn the_same_canvas_is_not_asked_up_to_128_times() {
+    let mut model = model("tiny-llada");
+    let how = LikelihoodOptions::default();
+    // Two tokens have three masks. What hides the second is one canvas for all options, so is what hides both.
+    let options: Vec<_> = [44, 6, 30, 19].map(|last| (CONTEXT.to_vec(), vec![12, last])).to_vec();
+    let found = model.log_likelihoods(&options, &how, &mut || true).unwrap();
+    assert_eq!(found.iter().map(|one| one.forwards).collect::<Vec<_>>(), [3, 1, 1, 1]);
+    // Where the end decides, only what hides the last token and all is shared: the lengths differ.
+    let lengths: Vec<_> = [&[12, 44][..], &[12, 44, 6]].map(|text| (CONTEXT.to_vec(), text.to_vec())).to_vec();
+    let found = model.log_likelihoods(&lengths, &how, &mut || true).unwrap();
+    assert_eq!(found.iter().map(|one| one.forwards).collect::<Vec<_>>(), [3, 7]);
+}
+
+#[test]
+fn a_context_is_read_once_for_all_options() {
+    let mut model = model("tiny-qwen3");
+    for top in [None, Some(3)] {
+        let how = LikelihoodOptions { top, ..LikelihoodOptions::default() };
+        let options = options();
+        let alone =
+            options.iter().map(|(context, text)| model.log_likelihood(context, text, &how, &mut || true).unwrap());
+        let alone: Vec<Likelihood> = alone.collect();
+        let found = model.log_likelihoods(&options, &how, &mut || true).unwrap();
+        for (found, alone) in found.iter().zip(&alone) {
+            assert_eq!(found.log_probability.to_bits(), alone.log_probability.to_bits());
+            assert_eq!((&found.logprobs, found.tokens), (&alone.logprobs, alone.tokens));
+        }
+        let (forwards, flops): (usize, f64) =
+            (found.iter().map(|one| one.forwards).sum(), found.iter().map(|one| one.flops).sum());
+        // Every row but the last of each text, in as many forwards as texts go on from another one.
+        assert_eq!(forwards, 4);
+        let apart: f64 = alone.iter().map(|one| one.flops).sum();
+        assert!(flops < apart / 4.0, "{flops} for {apart}");
+    }
+    // Options of one token are told by the row before them.
+    let letters: Vec<_> = [44, 6, 30, 19].map(|letter| (CONTEXT.to_vec(), vec![letter])).to_vec();
+    let found = model.log_likelihoods(&letters, &LikelihoodOptions::default(), &mut || true).unwrap();
+    assert_eq!(found.iter().map(|one| one.forwards).sum::<usize>(), 1);
+    for (one, (context, text)) in found.iter().zip(&letters) {
+        assert_near(one.log_probability, naive(&mut model, context, text, &[0], 0.0));
     }
 }
 
@@ -114,7 +219,7 @@ fn one_token_is_asked_for_once() {
 
 #[test]
 fn numbers_of_masks_are_spread_evenly() {
-    let draws = llada_draws(16, 64, &mut Dice(5));
+    let draws = llada_draws(16, 64, &mut Dice::new(5));
     for group in draws.chunks(8) {
         let counts: Vec<usize> = group.iter().map(|draw| draw.masked.len()).collect();
         let steps: Vec<usize> = counts.windows(2).map(|pair| (pair[1] + 16 - pair[0]) % 16).collect();
@@ -130,7 +235,7 @@ fn numbers_of_masks_are_spread_evenly() {
 
 #[test]
 fn probabilities_of_masks_lie_around_a_circle() {
-    let draws = dream_draws(400, 64, &mut Dice(5));
+    let draws = dream_draws(400, 64, &mut Dice::new(5));
     for group in draws.chunks(32) {
         let mut shares: Vec<f64> = group.iter().map(|draw| 1.0 / (draw.weight * 64.0)).collect();
         shares.sort_by(f64::total_cmp);

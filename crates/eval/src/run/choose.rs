@@ -38,12 +38,10 @@ impl Work<'_, '_> {
         let started = Instant::now();
         let (ask, problem) = self.item(item);
         let candidates = ask.candidates(problem);
-        let mut likelihoods = Vec::new();
-        for Candidate { context, text } in &candidates {
-            let (context, continuation) = model.prompter().pair(&Prompt::Raw(context.clone()), text)?;
-            let mut go_on = || (self.observer)(Happened::Step).is_continue();
-            likelihoods.push(model.log_likelihood(&context, &continuation, options, &mut go_on)?);
-        }
+        let pair = |Candidate { context, text }: &Candidate| model.prompter().pair(&Prompt::Raw(context.clone()), text);
+        let pairs = candidates.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
+        let mut go_on = || (self.observer)(Happened::Step).is_continue();
+        let likelihoods = model.log_likelihoods(&pairs, options, &mut go_on)?;
         // The first of those that are equally probable.
         let likelier = |best: usize, index: usize| {
             if likelihoods[index].log_probability > likelihoods[best].log_probability { index } else { best }

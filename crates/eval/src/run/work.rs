@@ -74,7 +74,7 @@ impl<'a> Work<'a, '_> {
                         let counts = self.counts(model, item, &answer);
                         self.keep(item, prompt, counts, *answer)?;
                     }
-                    Ok(TaskOutcome::Likelihood(_) | TaskOutcome::Session(_)) => {}
+                    Ok(TaskOutcome::Likelihoods(_) | TaskOutcome::Session(_)) => {}
                     Err(error) => return Err(self.broken(item, error)),
                 }
             }

@@ -1,7 +1,7 @@
 //! `GET /v1/models` and `/v1/models/{id}`: what is served, and what it can do.
 
 use bytes::Bytes;
-use demask::internals::{decode::recommended, step::Mask};
+use demask::internals::step::Mask;
 use http::Response;
 use serde_json::{Value, json};
 
@@ -43,8 +43,7 @@ fn card(service: &Inner, name: &str) -> Value {
         Mask::Causal => ("causal", false),
     };
     let cap = service.config.limits.gen_length.min(facts.context);
-    let defaults = recommended(facts.mask)
-        .map_or(("ar".to_owned(), "causal".to_owned()), |(decoder, cache)| (decoder.to_string(), cache.to_string()));
+    let (decoder, cache) = prompter.default_methods();
     json!({
         "id": name,
         "object": "model",
@@ -64,7 +63,7 @@ fn card(service: &Inner, name: &str) -> Value {
             "decoders": service.methods.0,
             "caches": service.methods.1,
             "guides": service.guides(),
-            "defaults": {"decoder": defaults.0, "cache": defaults.1},
+            "defaults": {"decoder": decoder.to_string(), "cache": cache.to_string()},
             "fingerprint": service.fingerprint,
         },
     })

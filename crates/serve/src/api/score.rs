@@ -1,6 +1,7 @@
 //! `POST /v1/score`: how probable a continuation is behind a context. Of a diffusion model it is a lower bound.
 
 use std::{
+    collections::HashMap,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -8,7 +9,10 @@ use std::{
 use bytes::Bytes;
 use demask::{
     Class, Likelihood, LikelihoodOptions, Mail, Prompt, Ticket,
-    internals::step::{Mask, TokenId},
+    internals::{
+        Outcomes,
+        step::{Mask, TokenId},
+    },
 };
 use serde_json::{Value, json};
 
@@ -53,19 +57,37 @@ pub fn serve(service: &Arc<Inner>, mut entry: Entry, body: &Bytes) -> Result<Ser
         pairs.push(pair(service, context, continuation)?);
     }
     let class = Class { tenant: entry.tenant(), ..Class::default() };
-    let submit = |(context, continuation): &(Vec<TokenId>, Vec<TokenId>)| {
-        service.handle.log_likelihood(context, continuation, &options, class)
-    };
-    let tickets = pairs.iter().map(submit).collect::<Result<Vec<Ticket<Likelihood>>, _>>()?;
+    let context_tokens = pairs.iter().map(|(context, _)| context.len()).sum();
+    let found = vec![None; pairs.len()];
+    let mut groups = Vec::new();
+    for (places, pairs) in by_context(pairs) {
+        groups.push(Group { places, ticket: service.handle.log_likelihoods(&pairs, &options, class)? });
+    }
     service.metrics.admitted();
     let account = service.account(&entry);
-    let context_tokens = pairs.iter().map(|(context, _)| context.len()).sum();
-    let (service, found) = (Arc::clone(service), vec![None; tickets.len()]);
-    Ok(Served::Judging(Box::new(Judging { service, tickets, found, context_tokens, account, _places: places })))
+    let service = Arc::clone(service);
+    Ok(Served::Judging(Box::new(Judging { service, groups, found, context_tokens, account, _places: places })))
 }
 
 /// A context and what follows it, as tokens.
-fn pair(service: &Inner, context: &Prompt, continuation: &Prompt) -> Result<(Vec<TokenId>, Vec<TokenId>), Refusal> {
+type Pair = (Vec<TokenId>, Vec<TokenId>);
+
+/// Groups pairs by their contexts, which are read once then; each group with the places of its pairs.
+fn by_context(pairs: Vec<Pair>) -> Vec<(Vec<usize>, Vec<Pair>)> {
+    let (mut groups, mut known) = (Vec::<(Vec<usize>, Vec<Pair>)>::new(), HashMap::new());
+    for (place, pair) in pairs.into_iter().enumerate() {
+        let group = *known.entry(pair.0.clone()).or_insert_with(|| {
+            groups.push(Default::default());
+            groups.len() - 1
+        });
+        groups[group].0.push(place);
+        groups[group].1.push(pair);
+    }
+    groups
+}
+
+/// Puts a context and what follows it into tokens.
+fn pair(service: &Inner, context: &Prompt, continuation: &Prompt) -> Result<Pair, Refusal> {
     let prompter = service.handle.prompter();
     Ok(match (context, continuation) {
         (Prompt::Raw(_), Prompt::Raw(text)) => prompter.pair(context, text)?,
@@ -103,10 +125,17 @@ fn texts(fields: &mut Fields<'_>, name: &'static str, most: usize) -> Result<Vec
     Ok(entries)
 }
 
+/// Continuations behind one context.
+struct Group {
+    /// Their places in the request.
+    places: Vec<usize>,
+    ticket: Ticket<Vec<Likelihood>>,
+}
+
 /// Judgements on their way. Dropped, those that are not over are cancelled before the next forward.
 pub struct Judging {
     service: Arc<Inner>,
-    tickets: Vec<Ticket<Likelihood>>,
+    groups: Vec<Group>,
     found: Vec<Option<Likelihood>>,
     /// Tokens of all contexts.
     context_tokens: usize,
@@ -121,10 +150,15 @@ impl Judging {
     /// # Errors
     /// If one cannot be made.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        for (ticket, found) in self.tickets.iter_mut().zip(&mut self.found).filter(|(_, found)| found.is_none()) {
+        for Group { places, ticket } in &mut self.groups {
+            if places.iter().all(|&place| self.found[place].is_some()) {
+                continue;
+            }
             match judgement(ticket, &mut self.account, context) {
                 Poll::Pending => {}
-                Poll::Ready(Ok(likelihood)) => *found = Some(likelihood),
+                Poll::Ready(Ok(all)) => {
+                    places.iter().zip(all).for_each(|(&place, likelihood)| self.found[place] = Some(likelihood));
+                }
                 Poll::Ready(Err(refusal)) => {
                     self.account.failed(&refusal);
                     return Poll::Ready(Err(refusal));
@@ -171,11 +205,11 @@ impl Judging {
 ///
 /// # Errors
 /// If the likelihood cannot be made.
-pub fn judgement(
-    ticket: &mut Ticket<Likelihood>,
+pub fn judgement<T: Outcomes>(
+    ticket: &mut Ticket<T>,
     account: &mut Account,
     context: &mut Context<'_>,
-) -> Poll<Result<Likelihood, Refusal>> {
+) -> Poll<Result<T, Refusal>> {
     loop {
         match ticket.poll_next(context) {
             Poll::Pending => return Poll::Pending,
