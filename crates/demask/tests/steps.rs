@@ -6,7 +6,7 @@ use std::{fmt::Write, fs, path::Path};
 use demask_checkpoint::{FAMILIES, Family};
 use demask_decode::{
     CacheSpec, CanvasSpec, DecoderSpec, GuideOptions, ModelFacts, Session, SessionOptions, StopRule, cache::CACHES,
-    decoder::DECODERS, spec::Method,
+    decoder::DECODERS,
 };
 use demask_step::{Lanes, Mask, Network, Pending, Position, Predictions, StepPlan, TokenId, Work};
 use demask_testkit::scripted::Scripted;
@@ -28,8 +28,25 @@ const RESPONSE: usize = 12;
 const BLOCK: Position = 4;
 const VOCABULARY: usize = 24;
 
-/// Reasons: of a decoder and a cache, any if empty; of steps that predict nothing, or of those with rows that nothing reads.
-const REASONS: &[(&str, &str, Waste, &str)] = &[];
+/// Pairs beside those of the defaults: what published loops run in vain.
+const PUBLISHED: &[(&str, &str)] = &[
+    ("static", "block:store=alone"),
+    ("freedave:mode=reference", "block"),
+    ("threshold:tau=0", "dual:idle"),
+    ("threshold:tau=0", "prefix:idle"),
+];
+
+/// Reasons why a pair predicts nothing in a step, or leaves rows unread.
+const REASONS: &[(&str, &str, Waste, &str)] = &[
+    ("static", "block:store=alone", Waste::Idle, "the released loop stores in forwards of their own"),
+    ("static", "block:store=alone", Waste::Unread, "the released loop stores the last block too"),
+    ("freedave:mode=reference", "block", Waste::Idle, "the released loop stores in forwards of their own"),
+    ("freedave:mode=reference", "block", Waste::Unread, "the released loop stores the last block too"),
+    ("threshold:tau=0", "dual:idle", Waste::Idle, "as first released, a block that is complete runs once more"),
+    ("threshold:tau=0", "dual:idle", Waste::Unread, "as first released, a block that is complete runs once more"),
+    ("threshold:tau=0", "prefix:idle", Waste::Idle, "as first released, a block that is complete runs once more"),
+    ("threshold:tau=0", "prefix:idle", Waste::Unread, "as first released, a block that is complete runs once more"),
+];
 
 /// What a step does in vain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +142,7 @@ fn plans(facts: &ModelFacts, decoder: DecoderSpec, cache: CacheSpec) -> Option<V
 fn steps(plans: &[StepPlan], shift: Position) -> Vec<Step> {
     let positions = plans.iter().map(|plan| plan.visible as usize).max().unwrap_or(0);
     // Slots that a later step reads, and those that the next step keeps of a draft.
-    let (mut read, mut kept) = (vec![false; positions], None);
+    let (mut read, mut kept) = (vec![false; positions], None::<(u32, Vec<bool>)>);
     let mut steps: Vec<Step> = plans
         .iter()
         .rev()
@@ -159,8 +176,10 @@ fn steps(plans: &[StepPlan], shift: Position) -> Vec<Step> {
                 unread += is_read.iter().filter(|&&is_read| !is_read).count();
             }
             kept = plan.keep.as_ref().map(|keep| {
-                let slots = before.clone();
-                keep.positions.iter().for_each(|position| before[position as usize] = false);
+                let mut slots = vec![false; positions];
+                for position in keep.positions.iter().map(|position| position as usize) {
+                    slots[position] = std::mem::take(&mut before[position]);
+                }
                 (keep.lane, slots)
             });
             read = before;
@@ -172,9 +191,8 @@ fn steps(plans: &[StepPlan], shift: Position) -> Vec<Step> {
 }
 
 /// Returns the reason why a pair does something in vain.
-fn reason(decoder: &str, cache: &str, waste: Waste) -> Option<usize> {
-    let is = |named: &str, name: &str| named.is_empty() || named == name;
-    REASONS.iter().position(|(of, over, what, _)| is(of, decoder) && is(over, cache) && *what == waste)
+fn reason(pair: (&str, &str), waste: Waste) -> Option<usize> {
+    REASONS.iter().position(|(decoder, cache, what, _)| (*decoder, *cache) == pair && *what == waste)
 }
 
 /// The page, and what has no reason.
@@ -191,18 +209,18 @@ fn page() -> (String, Vec<String>) {
     for (facts, names) in known {
         write!(page, "\n## {} ({})\n\n```text\n", facts.mask, names.join(", ")).unwrap();
         let mut reasons = Vec::new();
-        for (decoder, cache) in DECODERS.iter().flat_map(|decoder| CACHES.iter().map(move |cache| (decoder, cache))) {
-            let (decoder, cache) = (DecoderSpec::of(decoder), CacheSpec::of(cache));
-            let (over, names) = (cache.name(), (decoder.name(), cache.name()));
-            let Some(plans) = plans(&facts, decoder.clone(), cache.clone()) else { continue };
+        let names = |decoder| CACHES.iter().map(move |cache| (decoder, cache.about.name));
+        let pairs = DECODERS.iter().flat_map(|decoder| names(decoder.about.name)).chain(PUBLISHED.iter().copied());
+        for pair in pairs {
+            let Some(plans) = plans(&facts, pair.0.parse().unwrap(), pair.1.parse().unwrap()) else { continue };
             let steps = steps(&plans, facts.shift);
             let text: Vec<String> = steps.iter().map(ToString::to_string).collect();
-            writeln!(page, "{:16}{over:10}{}", names.0, text.join(" ")).unwrap();
+            writeln!(page, "{:15} {:9} {}", pair.0, pair.1, text.join(" ")).unwrap();
             for waste in steps.iter().flat_map(Step::wastes) {
-                match reason(names.0, names.1, waste) {
+                match reason(pair, waste) {
                     Some(reason) if !reasons.contains(&reason) => reasons.push(reason),
                     Some(_) => {}
-                    None => faults.push(format!("{} {} over {}: {waste:?}", facts.mask, names.0, names.1)),
+                    None => faults.push(format!("{} {} over {}: {waste:?}", facts.mask, pair.0, pair.1)),
                 }
             }
         }

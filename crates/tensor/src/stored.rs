@@ -6,9 +6,7 @@ use crate::{Bytes, Dtype, ReadError, TensorView, dtype::Form};
 
 /// A tensor of bytes that it holds on to, of which single rows are read when they are wanted.
 pub struct HeldTensor {
-    dtype: Dtype,
-    shape: [usize; 2],
-    paired: usize,
+    form: Form,
     bytes: Bytes,
     start: usize,
 }
@@ -16,12 +14,12 @@ pub struct HeldTensor {
 impl HeldTensor {
     /// Number of rows.
     pub fn rows(&self) -> usize {
-        self.shape[0]
+        self.form.rows
     }
 
     /// Bytes of a stored row.
     pub fn row_bytes(&self) -> usize {
-        self.dtype.row_bytes(self.shape[1]).unwrap_or_default()
+        self.form.stride
     }
 
     /// Reads one row, widened; `scratch` holds its bytes meanwhile. Allocates nothing unless it fails.
@@ -32,8 +30,8 @@ impl HeldTensor {
         assert!(row < self.rows(), "row {row} of {}", self.rows());
         let stride = self.row_bytes();
         let stored = &mut scratch[..stride];
-        self.bytes.read(self.start + stored_row(row, self.paired) * stride, stored)?;
-        TensorView::new(self.dtype, 1, self.shape[1], stored).read_row(0, out);
+        self.bytes.read(self.start + self.form.place(row) * stride, stored)?;
+        TensorView::new(self.form.dtype, 1, self.form.columns, stored).read_row(0, out);
         Ok(())
     }
 
@@ -109,10 +107,9 @@ impl<'a> StoredTensor<'a> {
 
     /// Returns the tensor with a hold on its bytes; none for a view of somebody's memory.
     pub fn hold(&self) -> Option<HeldTensor> {
-        let Self { dtype, shape, paired, place } = *self;
-        match place {
+        match self.place {
             Place::Memory(_) => None,
-            Place::Bytes(bytes, start) => Some(HeldTensor { dtype, shape, paired, bytes: bytes.clone(), start }),
+            Place::Bytes(bytes, start) => Some(HeldTensor { form: self.form, bytes: bytes.clone(), start }),
         }
     }
 

@@ -79,7 +79,8 @@ impl CacheKind for Block {
         if self.canvas == BlockCanvas::Masks && !context {
             return Err(OptionsError::CanvasForContext { attention: setup.layout.attention().kind() });
         }
-        if self.store == Some(Store::Fused) && !can_fuse(setup) {
+        let seeds = setup.options.facts.blocks.seeds;
+        if self.store == Some(Store::Fused) && (context || seeds) {
             return Err(OptionsError::Seeds { what: "store=fused", try_instead: "omit store" });
         }
         match (self.store, setup.options.traits().stores) {
@@ -97,7 +98,9 @@ impl CacheKind for Block {
         Box::new(BlockCache {
             stored: 0,
             written: 0,
-            fused: self.store.or(setup.options.traits().stores) != Some(Store::Alone) && can_fuse(setup),
+            // A context is read by another rule than the block that follows it.
+            fused: self.store.or(setup.options.traits().stores) != Some(Store::Alone)
+                && setup.layout.attention().kind() == MaskKind::BlockCausal,
             keep: None,
             stores_last: rules.stores != Stores::IfRead,
             seeds: rules.seeds && self.canvas == BlockCanvas::Seeded,
@@ -105,12 +108,6 @@ impl CacheKind for Block {
             ran: None,
         })
     }
-}
-
-/// Reports whether a store may wait for the next forward that predicts: nobody reads a prediction of its own, and its rows
-/// see what they would see alone.
-fn can_fuse(setup: &Setup<'_>) -> bool {
-    setup.layout.attention().kind() == MaskKind::BlockCausal && !setup.options.facts.blocks.seeds
 }
 
 /// Slots `[0, stored)` hold the K/V of final tokens, or will with the next forward; `stored` is where a block starts.
@@ -197,11 +194,12 @@ impl CachePolicy for BlockCache {
 
     fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> Upkeep {
         let Some(end) = self.due(view) else { return Upkeep::None };
-        if self.fused {
+        let predicts = self.seeds && view.canvas.is_masked(end);
+        if self.fused && !predicts {
             return Upkeep::Rides;
         }
         self.fill(view, end, false, plan);
-        if self.seeds && view.canvas.is_masked(end) {
+        if predicts {
             plan.shift = Some(1);
             plan.must.push(end);
         }
