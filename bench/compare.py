@@ -139,9 +139,11 @@ CACHES = [
     "prefix",
     "prefix:horizon=8",
     "prefix:idle",
+    "prefix:prompt=2",
     "dual",
     "dual:horizon=4",
     "dual:idle",
+    "dual:prompt=first",
     "freecache",
     "freecache:block=8",
     "freecache:block=8,freeze=exact,lag=2",
@@ -170,6 +172,10 @@ CACHES = [
 ]
 # What only models whose rows predict the next token have.
 SHIFTED = [
+    "prefix:start=all",
+    "prefix:start=one",
+    "dual:prompt=2,start=all",
+    "dual:start=one",
     "dllm:prompt=10,response=3,boundary=before",
     "dkv:shift=un",
     "dkv:shift=un_right",
@@ -334,7 +340,7 @@ def generated():
     yield run("demo-sdar", "", short, canvas="")
     for decoder in [*BLOCK_DECODERS, *GUIDED, *GUIDED_IDS, *ALIGNED]:
         yield run("demo-sdar", f"{guided(decoder)} --cache block", STRANGE, canvas="--gen-length 32")
-    for cache in ("block:canvas=seeded,live=whole", "block:live=dual"):
+    for cache in ("block:canvas=seeded,live=whole", "block:live=dual", "block:store=alone", "block:store=fused"):
         yield run("demo-sdar", f"--decoder threshold:sub=2 --cache {cache}", STRANGE, canvas="--gen-length 24")
     for decoder in ["static", "threshold", "factor", "entropy_bounded", "freedave", "freedave:d=8,eager", "guided"]:
         yield run("demo-sdar", f"{guided(decoder)} --cache none", STRANGE, canvas="--gen-length 24")
