@@ -85,14 +85,18 @@ pub fn commits(events: &[Event]) -> Vec<(u32, TokenId, f32)> {
     events.iter().filter_map(commit).collect()
 }
 
-/// Every cache, with its defaults, over which drafts promise the tokens of static decoding on these models.
+/// Every cache over which drafts promise the tokens of static decoding on these models: with its defaults, and with
+/// parameters that change when rows run.
 pub fn caches(mask: Mask, shift: u32) -> Vec<CacheSpec> {
     let lossless = |cache: &CacheSpec| {
         let mut options = options(mask, shift, 4, 8);
         (options.decoder, options.cache) = ("freedave".parse().unwrap(), cache.clone());
         Session::new(options).is_ok_and(|session| matches!(session.exactness(), Exactness::Lossless { .. }))
     };
-    CACHES.iter().map(CacheSpec::of).filter(lossless).collect()
+    let more =
+        ["dual:prompt=first", "dual:prompt=2,start=one", "prefix:prompt=2", "prefix:horizon=3,prompt=first,start=one"];
+    let more = more.iter().map(|cache| cache.parse().unwrap());
+    CACHES.iter().map(CacheSpec::of).chain(more).filter(lossless).collect()
 }
 
 /// Caches whose slots depend on the steps that were run, with the parameters that matter.
