@@ -164,9 +164,13 @@ fn parts_of_a_block() {
         let rows = |event: &Event| if let Event::Step { rows, .. } = *event { Some(rows) } else { None };
         (run.output.tokens, run.events.iter().filter_map(rows).collect::<Vec<_>>())
     };
-    let (tokens, rows) = run("block");
+    let (tokens, rows) = run("block:store=alone");
     assert_eq!(rows, [8; 16]);
-    let (dual, rows) = run("block:live=dual");
+    let (fused, rows) = run("block");
+    // The prompt ends within a block, so that its store predicts nothing and rides along.
+    assert_eq!((fused, rows), (tokens.clone(), [vec![16], vec![8; 14]].concat()));
+    assert_eq!(run("block:live=dual").1, [16, 4, 4, 8, 4, 4, 4, 8, 8, 4, 4, 8, 4, 4, 4]);
+    let (dual, rows) = run("block:live=dual,store=alone");
     // The prompt's block; its parts, the first of which begins with the prompt; its store; the parts of the next block, the
     // first of which begins with the seed. While a part's first row is a mask, the whole block runs.
     assert_eq!(rows, [8, 8, 4, 4, 8, 4, 4, 4, 8, 8, 4, 4, 8, 4, 4, 4]);

@@ -93,8 +93,7 @@ pub fn caches(mask: Mask, shift: u32) -> Vec<CacheSpec> {
         (options.decoder, options.cache) = ("freedave".parse().unwrap(), cache.clone());
         Session::new(options).is_ok_and(|session| matches!(session.exactness(), Exactness::Lossless { .. }))
     };
-    let more =
-        ["dual:prompt=first", "dual:prompt=2,start=one", "prefix:prompt=2", "prefix:horizon=3,prompt=first,start=one"];
+    let more = ["dual:prompt=first", "dual:prompt=2,start=one", "prefix:prompt=2", "prefix:prompt=first,start=one"];
     let more = more.iter().map(|cache| cache.parse().unwrap());
     CACHES.iter().map(CacheSpec::of).chain(more).filter(lossless).collect()
 }
