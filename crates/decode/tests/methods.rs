@@ -151,6 +151,8 @@ every cache, is `bench/record/intel-emerald-rapids-no-amx-2core/2026-11-22-demo-
   and d = 4, 5319 with d = 8; 13,748 counted as published (`mode=reference`). Static decoding needs 19,863.
 * The standard error of 94 % of 500 is 1.1 points. `threshold` and `static` over the same cache differ in 15, 12 and 5
   verdicts, of which `threshold` loses 8, 9 and 5 (two-sided sign tests: p = 1, 0.15 and 0.06).
+* The record is of released stores and starts. With today's defaults demo-dream takes 4.6 NFE under `threshold` and 34.0 under
+  `static` over `dual` for 94.0 and 95.2 %; demo-sdar runs 8.9 and 31.5 forwards over `block`, with the same answers.
 * A guide has to be named, so none is a default. The guided rows under full attention are of a later run on a busy machine,
   which counts forwards and takes no seconds. Its drafts reach over the whole response; those of the record ended with a
   block of 16 and took 3.2 and 3.5 NFE for 97.0 and 97.8 %.
