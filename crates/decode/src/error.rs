@@ -405,7 +405,10 @@ impl OptionsError {
             | Self::GuideVocabulary { .. }
             | Self::GuideWrites { .. }
             | Self::GuideTemperature { .. } => Some("decoder"),
-            Self::CanvasForContext { .. } | Self::UselessParameter { .. } | Self::NoSuchLayer { .. } => Some("cache"),
+            Self::CanvasForContext { .. }
+            | Self::UselessParameter { .. }
+            | Self::NoSuchLayer { .. }
+            | Self::Stores { .. } => Some("cache"),
             _ => None,
         }
     }

@@ -27,7 +27,7 @@ pub(crate) fn promise(bytes: u64) {
     PROMISED.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// Counts promised bytes that the system has given, or that nobody wants any more.
+/// Counts promised bytes that the system has given, or that were given up.
 pub(crate) fn keep(bytes: u64) {
     PROMISED.fetch_sub(bytes, Ordering::Relaxed);
 }

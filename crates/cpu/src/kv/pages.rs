@@ -1,7 +1,7 @@
-//! The memory of pages: slabs that the system maps and gives when they are first written, and the pages that nobody holds.
+//! The memory of pages: slabs that the system maps and gives when they are first written, and pages without a holder.
 //!
 //! A page keeps what its last holder wrote: nothing is zeroed before a page is used again. Slots are written before they are
-//! read, whoever plans the steps (`PlanError::SlotNeverWritten`), and no kernel multiplies what lies beyond a row's keys.
+//! read by any plan (`PlanError::SlotNeverWritten`), and no kernel multiplies what lies beyond a row's keys.
 
 use std::ops::Range;
 
@@ -64,7 +64,7 @@ struct Free {
 }
 
 impl PageMemory {
-    /// Appends `count` pages of a kind and so many bytes, a whole number of cache lines; on failure none. `clear` is a part of
+    /// Appends `count` pages of a kind and a size in bytes, a whole number of cache lines; on failure none. `clear` is a part of
     /// each that is zeroed.
     pub(super) fn allocate(
         &mut self,
@@ -124,7 +124,7 @@ impl PageMemory {
         number
     }
 
-    /// Maps a slab for at least so many pages: what is mapped beyond them takes no memory before it is used.
+    /// Maps a slab for at least this number of pages: what it has beyond them takes no memory before it is used.
     fn map(&mut self, count: usize, kind: PageKind, length: usize) -> Result<(), OutOfMemory> {
         let size = |count: usize| count.saturating_mul(length);
         let mapped = [count.max((SLAB / length.max(1)).min(MOST_SPARE)), count]
@@ -170,7 +170,7 @@ impl PageMemory {
         }
     }
 
-    /// Unmaps slabs of other kinds that nobody holds a page of.
+    /// Unmaps slabs of other kinds without a held page.
     fn unmap_others(&mut self, kind: PageKind) {
         for slab in self.slabs.iter_mut().filter(|slab| slab.kind != kind && slab.held == 0 && !slab.bytes.is_empty()) {
             slab.bytes = AlignedBytes::zeroed(0);

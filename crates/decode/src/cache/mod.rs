@@ -164,9 +164,9 @@ pub enum Memory {
 /// Rows that have to be computed before the next prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Upkeep {
-    /// None.
+    /// No rows.
     None,
-    /// Those of a forward of their own.
+    /// Rows of a forward of their own.
     Alone,
     /// Rows that the plan of the next prediction has too. Published programs run them in a forward of their own, which counts
     /// as one NFE.

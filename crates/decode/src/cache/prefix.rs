@@ -33,7 +33,7 @@ choices! {
 pub enum Renewal {
     /// The first block.
     First,
-    /// The first of each group of so many blocks.
+    /// The first of each group with this number of blocks.
     Every(usize),
 }
 
@@ -66,7 +66,7 @@ parameters! {
         pub horizon: Option<usize> = None;
         /// one idle forward where the first one completed the block (Fast-dLLM as first released)
         pub idle: bool = false;
-        /// the prompt's rows are computed with the first block and after every so many; first: never again; fitted: 1, as
+        /// blocks from one computation of the prompt's rows to the next; first: they are computed once; fitted: 1, as
         /// published
         pub prompt: Option<Renewal> = None;
         /// predictions of a block's first forward that may be committed, where rows predict the token behind them: all, or

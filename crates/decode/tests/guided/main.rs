@@ -283,10 +283,14 @@ fn blocks_bound_no_drafts_under_full_attention() {
 #[test]
 fn blocks_bound_the_drafts_of_block_causal_models() {
     let mut options = guided("guided", 0, 4, 8);
-    (options.facts, options.cache) = (facts(Mask::blocks(4), 0), "block".parse().unwrap());
-    let run = trace(options, |_, position| position % 20, counting);
-    assert_eq!(run.steps.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4]);
-    assert_eq!(run.output.tokens, [4, 5, 6, 7, 8, 9, 10, 11]);
+    options.facts = facts(Mask::blocks(4), 0);
+    // The prompt's block is stored, then each decoded block after it is taken.
+    for (cache, steps) in [("block", &[4, 4][..]), ("block:store=alone", &[0, 4, 0, 4, 0])] {
+        let options = SessionOptions { cache: cache.parse().unwrap(), ..options.clone() };
+        let run = trace(options, |_, position| position % 20, counting);
+        assert_eq!(run.steps.iter().map(Vec::len).collect::<Vec<_>>(), steps, "{cache}");
+        assert_eq!(run.output.tokens, [4, 5, 6, 7, 8, 9, 10, 11]);
+    }
 }
 
 #[test]
