@@ -4,10 +4,11 @@
     python bench/serve_load.py target/release/demask --rounds 5 --out bench/record/serve/load.json
     python bench/serve_load.py target/release/demask --models /tmp/shape --engine "--quantize q8" --requests 8 --max-tokens 16
     python bench/serve_load.py target/release/demask --models a.gguf --rival "python -m llama_cpp.server --model a.gguf --port {port}"
+    python bench/serve_load.py target/release/demask --client /tmp/aiperf/bin/aiperf
 
 The problems are the demo's word problems. For each model and number at once, a round has these turns, one after the other:
 
-1. `demask serve --threads 1` on one core, asked by `demask bench serve` from another one;
+1. `demask serve --threads 1` on one core, asked by aiperf (of PyPI; `pip install aiperf==0.13.0`) from another one;
 2. the server of --rival, if there is one, on the same core and asked in the same way;
 3. `demask eval wordmath --batch N` on the server's core: the engine alone, with as many problems at once.
 
@@ -30,6 +31,7 @@ import platform
 import re
 import resource
 import shlex
+import shutil
 import socket
 import statistics
 import subprocess
@@ -42,6 +44,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PROBLEMS = ROOT / "demo/wordmath-test.jsonl"
+TOKENIZER = ROOT / "demo/demo-llada"
 HOST = "127.0.0.1"
 # Seconds that a server may take to start, and one turn at most.
 START, TURN = 300, 3600
@@ -63,14 +66,14 @@ def children_seconds():
 
 
 def run(command, core):
-    """What a program prints, as JSON, and the processor seconds that it took."""
+    """What a program prints, and the processor seconds that it took."""
     before = children_seconds()
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=TURN, cwd=ROOT, preexec_fn=on(core)
     )
     if done.returncode:
-        raise Broken(f"{shlex.join(map(str, command))}: {done.stderr.strip()[-500:]}")
-    return json.loads(done.stdout), children_seconds() - before
+        raise Broken(f"{shlex.join(map(str, command))}: {(done.stderr.strip() or done.stdout.strip())[-500:]}")
+    return done.stdout, children_seconds() - before
 
 
 class Server:
@@ -119,27 +122,60 @@ def serve(arguments, model):
     return [arguments.demask, "serve", "--host", HOST, "--port", "{port}", *words]
 
 
+def warmed(arguments, server, body):
+    """The server's model, once some requests that are not counted were answered."""
+    with urllib.request.urlopen(f"{server.url}/v1/models", timeout=TURN) as reply:
+        model = json.loads(reply.read())["data"][0]["id"]
+    for problem in arguments.problems[: arguments.warm]:
+        asked = {**body, "model": model, "messages": [{"role": "user", "content": problem}]}
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{server.url}/v1/chat/completions", json.dumps(asked).encode(), headers)
+        urllib.request.urlopen(request, timeout=TURN).close()
+    return model
+
+
 def ask(arguments, command, at_once):
     """One turn of a server: what its client found."""
     own, other = arguments.cores
-    with Server(command, own) as server:
-        words = ["--requests", arguments.requests, "--concurrency", at_once, "--max-tokens", arguments.max_tokens]
-        words += ["--warm", arguments.warm, "--pid", server.process.pid, "--prompts", arguments.problems, "--json", "-q"]
-        words += ["--body", arguments.body] if arguments.body else []
-        found, _ = run([arguments.demask, "bench", "serve", "--url", server.url, *map(str, words)], other)
-    if found["completed"] != arguments.requests:
-        raise Broken(f"{found['completed']} of {arguments.requests} requests were answered: {server.told}")
+    body = {"max_tokens": arguments.max_tokens, **arguments.body}
+    with tempfile.TemporaryDirectory() as folder, Server(command, own) as server:
+        model = warmed(arguments, server, body)
+        prompts = Path(folder) / "prompts.jsonl"
+        prompts.write_text("".join(json.dumps({"text": problem}) + "\n" for problem in arguments.problems))
+        # The server counts tokens: the tokenizer is one that the client wants to have, and is used for nothing.
+        words = f"profile --url {server.url} --endpoint-type chat --streaming --use-server-token-count --ui none".split()
+        words += "--custom-dataset-type single_turn --dataset-sampling-strategy sequential --no-gpu-telemetry".split()
+        words += "--no-server-metrics --workers-max 1 --record-processors 1 --random-seed 0".split()
+        words += ["--model", model, "--tokenizer", TOKENIZER, "--input-file", prompts, "--output-artifact-dir", folder]
+        words += ["--request-count", arguments.requests, "--concurrency", at_once, "--extra-inputs", json.dumps(body)]
+        before = processor_seconds(server.process.pid)
+        run([arguments.client, *map(str, words)], other)
+        used = processor_seconds(server.process.pid) - before
+        found = json.loads((Path(folder) / "profile_export_aiperf.json").read_text())
+    answered = int(value(found, "request_count") or 0)
+    if answered != arguments.requests:
+        raise Broken(f"{answered} of {arguments.requests} requests were answered: {server.told}")
     return {
-        "requests_per_second": found["request_throughput"],
-        "answer_tokens_per_second": found["output_throughput"],
-        "tokens_of_an_answer": found["total_output_tokens"] / arguments.requests,
-        "first_text_ms_p50": found["median_ttft_ms"],
-        "first_text_ms_p99": found["p99_ttft_ms"],
-        "whole_answer_ms_p50": found["median_e2el_ms"],
-        "whole_answer_ms_mean": found["mean_e2el_ms"],
-        "processor_ms": 1e3 * found["server_processor_seconds"] / arguments.requests,
-        "client_processor_ms": 1e3 * found["client_processor_seconds"] / arguments.requests,
+        "requests_per_second": value(found, "request_throughput"),
+        "answer_tokens_per_second": value(found, "output_token_throughput"),
+        "tokens_of_an_answer": value(found, "output_sequence_length"),
+        "first_text_ms_p50": value(found, "time_to_first_token", "p50"),
+        "first_text_ms_p99": value(found, "time_to_first_token", "p99"),
+        "whole_answer_ms_p50": value(found, "request_latency", "p50"),
+        "whole_answer_ms_mean": value(found, "request_latency"),
+        "processor_ms": 1e3 * used / arguments.requests,
     }
+
+
+def value(found, name, statistic="avg"):
+    """A figure of aiperf's; none if it has no such figure."""
+    return found.get(name, {}).get(statistic)
+
+
+def processor_seconds(pid):
+    """Processor seconds that the system counts for a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def evaluate(arguments, model, at_once):
@@ -149,7 +185,7 @@ def evaluate(arguments, model, at_once):
 
     def of(count):
         found, used = run([*map(str, command), "--limit", str(count)], arguments.cores[0])
-        (row,) = found["rows"]
+        (row,) = json.loads(found)["rows"]
         return row, used
 
     # A large model takes long to load, and the same each time.
@@ -239,6 +275,16 @@ def numbers(text):
     return [number(part) for part in text.split(",")]
 
 
+def fields(text):
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is no object")
+    return given
+
+
 def program(text):
     path = Path(text).resolve()
     if not (path.is_file() and os.access(path, os.X_OK)):
@@ -248,7 +294,7 @@ def program(text):
 
 def parse(given=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("demask", type=program, help="the program, to start servers of and to ask them with")
+    parser.add_argument("demask", type=program, help="the program, to start servers of")
     models = ["demo/demo-llada", "demo/demo-sdar"]
     parser.add_argument("--models", nargs="+", default=models, help=f"folders or files [default: {' '.join(models)}]")
     parser.add_argument("--concurrency", type=numbers, default=[1, 4, 16, 64], help="requests at once [default: 1,4,16,64]")
@@ -256,7 +302,8 @@ def parse(given=None):
     parser.add_argument("--requests", type=number, default=200, help="requests of a turn [default: 200]")
     parser.add_argument("--warm", type=int, default=8, help="requests before them that are not counted [default: 8]")
     parser.add_argument("--max-tokens", type=number, default=64, help="tokens of an answer at most [default: 64]")
-    parser.add_argument("--body", help="fields of every request beside its own, as JSON")
+    parser.add_argument("--body", type=fields, default={}, help="fields of every request beside its own, as JSON")
+    parser.add_argument("--client", default="aiperf", help="the program that asks [default: aiperf]")
     parser.add_argument("--engine", type=shlex.split, default=[], help="more words for `serve` and `eval` alike")
     parser.add_argument("--serve", type=shlex.split, default=[], help="more words for `serve` alone")
     parser.add_argument("--eval", type=shlex.split, default=[], help="more words for `eval` alone")
@@ -264,6 +311,10 @@ def parse(given=None):
     parser.add_argument("--no-eval", action="store_true", help="servers only")
     parser.add_argument("--out", type=Path, help="a file of JSON for what was found")
     arguments = parser.parse_args(given)
+    client = shutil.which(arguments.client)
+    if client is None:
+        parser.error(f"{arguments.client} is not here: python -m venv DIR, DIR/bin/pip install aiperf==0.13.0, --client DIR/bin/aiperf")
+    arguments.client = str(Path(client).absolute())
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         parser.error("server and client need a core each, and this process has one only")
@@ -277,20 +328,18 @@ def parse(given=None):
 def main(given=None):
     arguments = parse(given)
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        arguments.problems = Path(folder) / "problems.jsonl"
-        lines = PROBLEMS.read_text().splitlines()[: arguments.requests]
-        if len(lines) < arguments.requests:
-            sys.exit(f"error: --requests is {arguments.requests}, and there are {len(lines)} problems: lower it")
-        arguments.problems.write_text("\n".join(lines) + "\n")
-        for model in arguments.models:
-            for at_once in arguments.concurrency:
-                try:
-                    found = cell(arguments, model, at_once)
-                except (Broken, OSError, subprocess.TimeoutExpired) as error:
-                    sys.exit(f"error: {model}, {at_once} at once: {error}")
-                rows.append({"model": Path(model).name, "concurrency": at_once, **found})
-                print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    lines = PROBLEMS.read_text().splitlines()[: arguments.requests]
+    if len(lines) < arguments.requests:
+        sys.exit(f"error: --requests is {arguments.requests}, and there are {len(lines)} problems: lower it")
+    arguments.problems = [json.loads(line)["question"] for line in lines]
+    for model in arguments.models:
+        for at_once in arguments.concurrency:
+            try:
+                found = cell(arguments, model, at_once)
+            except (Broken, OSError, subprocess.TimeoutExpired) as error:
+                sys.exit(f"error: {model}, {at_once} at once: {error}")
+            rows.append({"model": Path(model).name, "concurrency": at_once, **found})
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     record = {
         "date": date.today().isoformat(),
         "machine": machine(),

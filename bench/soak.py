@@ -21,7 +21,7 @@ whether it passed, what was measured. The exit status is 1 if one did not.
 | disk | a log on a full disk | requests are served, and SIGTERM ends it with status 0 |
 | clock | the date jumps by days, both ways, before and during requests | no deadline, rate or time-out follows it |
 
-Needs Linux: descriptors, memory and processor seconds are read from /proc. Crowds come from `demask bench serve`. The bar
+Needs Linux: descriptors, memory and processor seconds are read from /proc. The bar
 of the clock needs libfaketime (Debian's package of that name), and passes without being measured where it is not.
 """
 
@@ -50,6 +50,10 @@ HOST = "127.0.0.1"
 START, END, IDLE = 120, 40, 5
 # Requests that a server has room for where it is to be overrun.
 PLACES = 32
+# Requests of a crowd that wait for an answer at the same time, at most.
+CROWD = 256
+# End of a body in chunks.
+LAST_CHUNK = b"\r\n0\r\n\r\n"
 # Seconds of one exchange.
 PATIENCE = 60
 QUESTION = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?"
@@ -166,18 +170,6 @@ class Server:
                 return left
             time.sleep(0.05)
 
-    def bench(self, *words):
-        """What `demask bench serve` finds."""
-        command = [self.binary, "bench", "serve", "--url", self.url, "--json", "--quiet", *map(str, words)]
-        # A client is not part of what is measured: where the server has cores of its own, it keeps off them.
-        apart = None if self.cores is None else lambda: os.sched_setaffinity(0, os.sched_getaffinity(0) - self.cores)
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, preexec_fn=apart
-        )
-        if done.returncode:
-            raise Broken(f"{shlex.join(command[1:])}: {done.stderr.strip()}")
-        return json.loads(done.stdout)
-
 
 class Broken(Exception):
     """Why a bar could not be measured."""
@@ -209,10 +201,11 @@ def unchunked(rest):
     return body
 
 
-def request(method, path, body=None, headers=""):
+def request(method, path, body=None, headers="", connection="close"):
     data = b"" if body is None else json.dumps(body).encode()
     of_body = f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n" if data else ""
-    return f"{method} {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n{of_body}{headers}\r\n".encode() + data
+    head = f"{method} {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: {connection}\r\n{of_body}{headers}\r\n"
+    return head.encode() + data
 
 
 async def sent(server, data, limit=None, patience=PATIENCE):
@@ -252,6 +245,71 @@ def chat(**given):
 def percentile(values, share):
     values = sorted(values)
     return values[min(len(values) - 1, int(share * len(values)))] if values else None
+
+
+# --- loads
+
+
+async def next_reply(reader):
+    """The next answer on a connection that stays open."""
+    data = await reader.readuntil(b"\r\n\r\n")
+    headers = Reply(data).headers
+    if headers.get("transfer-encoding") == "chunked":
+        return Reply(data + await reader.readuntil(LAST_CHUNK))
+    return Reply(data + await reader.readexactly(int(headers.get("content-length", 0))))
+
+
+async def load(server, bodies, random_, at_once, rate=None):
+    """Sends a request for each body, up to `at_once` at a time on connections that are kept: one after the other, or at
+    random moments, `rate` a second. Returns what became of them."""
+    idle, turn, bodies = [], asyncio.Semaphore(at_once), iter(bodies)
+    found = {"finished": 0, "refused": 0, "with_retry_after": 0, "failed": 0, "refusal_ms": [], "late_ms": []}
+
+    async def exchange(body):
+        reader, writer = idle.pop() if idle else await asyncio.open_connection(HOST, server.port, limit=1 << 24)
+        writer.write(request("POST", "/v1/chat/completions", body, connection="keep-alive"))
+        reply = await asyncio.wait_for(next_reply(reader), PATIENCE)
+        if reply.headers.get("connection") == "close":
+            writer.close()
+        else:
+            idle.append((reader, writer))
+        return reply
+
+    async def one(body):
+        began = time.monotonic()
+        try:
+            reply = await exchange(body)
+            whole = reply.status == 200 and texts(reply) is not None
+        except (OSError, EOFError, ValueError, TimeoutError, asyncio.LimitOverrunError):
+            reply, whole = None, False
+        if reply and reply.status == 503:
+            found["refused"] += 1
+            found["with_retry_after"] += "retry-after" in reply.headers
+            found["refusal_ms"].append(1e3 * (time.monotonic() - began))
+        else:
+            found["finished" if whole else "failed"] += 1
+
+    async def in_turn():
+        for body in bodies:
+            await one(body)
+
+    async def at(moment, body):
+        async with turn:
+            found["late_ms"].append(1e3 * (time.monotonic() - moment))
+            await one(body)
+
+    began = moment = time.monotonic()
+    if rate is None:
+        await asyncio.gather(*(in_turn() for _ in range(at_once)))
+    else:
+        async with asyncio.TaskGroup() as tasks:
+            for body in bodies:
+                moment += random_.expovariate(rate)
+                await asyncio.sleep(moment - time.monotonic())
+                tasks.create_task(at(moment, body))
+    for _, writer in idle:
+        writer.close()
+    return {**found, "per_second": found["finished"] / (time.monotonic() - began)}
 
 
 # --- answers
@@ -710,14 +768,28 @@ def overload(arguments, random_):
     if len(cores) > 1:
         own = cores - {max(cores)}
         words += ["--threads", str(len(own))]
+        os.sched_setaffinity(0, cores - own)
+    try:
+        return overrun(arguments, random_, own, words)
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def overrun(arguments, random_, own, words):
+    """Ten times what a server on some cores manages."""
     # Fewer places than the client asks for at once: else nobody is ever refused.
     with Server(arguments.demask, words, cores=own) as server:
-        body = ["--body", json.dumps({"ignore_eos": True}), "--max-tokens", "32"]
-        server.bench("--requests", 2 * PLACES, "--concurrency", PLACES, *body)
-        peak = server.bench("--requests", max(8 * PLACES, arguments.requests // 20), "--concurrency", PLACES, *body)
-        rate = peak["request_throughput"]
+
+        def asked(count, at_once, rate=None):
+            bodies = (chat(ignore_eos=True, seed=seed) for seed in range(count))
+            return asyncio.run(load(server, bodies, random_, at_once, rate))
+
+        asked(2 * PLACES, PLACES)
+        rate = asked(max(8 * PLACES, arguments.requests // 20), PLACES)["per_second"]
+        if not rate:
+            raise Broken("no request was answered")
         count = int(10 * rate * arguments.seconds)
-        crowd = server.bench("--requests", count, "--rate", 10 * rate, *body)
+        told = asked(count, CROWD, 10 * rate)
         began = time.monotonic()
         while asyncio.run(ask(server, "POST", "/v1/chat/completions", chat(max_tokens=4))).status != 200:
             if time.monotonic() - began > 30:
@@ -725,24 +797,21 @@ def overload(arguments, random_):
             time.sleep(0.02)
         recovered = time.monotonic() - began
         left = server.idle()
-    kept = crowd["request_throughput"] / rate
+    kept = told["per_second"] / rate
     found = {
         "server_cores": None if own is None else len(own),
         "peak_per_second": rate,
         "offered_per_second": 10 * rate,
         "sent": count,
-        "finished": crowd["completed"],
-        "refused": crowd["refused"],
-        "with_retry_after": crowd["refused_with_retry_after"],
-        "failed": crowd["failed"] - crowd["refused"],
+        **{name: told[name] for name in ("finished", "refused", "with_retry_after", "failed")},
         "share_of_peak": kept,
-        "p99_refusal_ms": crowd["p99_refusal_ms"],
-        "median_refusal_ms": crowd["median_refusal_ms"],
-        "p99_sent_late_ms": crowd["p99_late_ms"],
+        "p99_refusal_ms": percentile(told["refusal_ms"], 0.99),
+        "median_refusal_ms": percentile(told["refusal_ms"], 0.5),
+        "p99_sent_late_ms": percentile(told["late_ms"], 0.99),
         "recovered_seconds": recovered,
         "left": left,
     }
-    refusals = crowd["refused"] > 0 and crowd["p99_refusal_ms"] < 10 and found["with_retry_after"] == crowd["refused"]
+    refusals = told["refused"] > 0 and found["p99_refusal_ms"] < 10 and told["with_retry_after"] == told["refused"]
     return kept >= 0.9 and refusals and found["failed"] == 0 and recovered < 2 and not left, found
 
 
@@ -835,29 +904,22 @@ def descriptors(arguments, random_):
 # --- memory
 
 
+def words(seed):
+    """A short prompt that no other seed has."""
+    return {"messages": [{"role": "user", "content": f"Ada has {seed} pears."}]}
+
+
 def memory(arguments, random_):
     with Server(arguments.demask, arguments.serve) as server:
         tenths, asked, seconds = [], 0, time.monotonic()
-        body = json.dumps({"diffusion": {"steps": 1}}) if arguments.one_step else "{}"
+        body = chat(max_tokens=4, **({"diffusion": {"steps": 1}} if arguments.one_step else {}))
         size = max(arguments.requests // 20, 1)
         while asked < arguments.requests:
             count = min(size, arguments.requests - asked)
-            found = server.bench(
-                "--requests",
-                count,
-                "--concurrency",
-                16,
-                "--max-tokens",
-                4,
-                "--prompt-words",
-                4,
-                "--body",
-                body,
-                "--seed",
-                asked,
-            )
-            if found["completed"] != count:
-                raise Broken(f"{found['completed']} of {count} requests were answered")
+            bodies = ({**body, "stream": True, "seed": seed, **words(seed)} for seed in range(asked, asked + count))
+            finished = asyncio.run(load(server, bodies, random_, 16))["finished"]
+            if finished != count:
+                raise Broken(f"{finished} of {count} requests were answered")
             asked += count
             tenths.append(server.resident())
         seconds = time.monotonic() - seconds

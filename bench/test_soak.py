@@ -48,15 +48,19 @@ class Mock(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked += 1
+        if self.server.refuses and self.server.asked % 3 == 0:
+            return self.reply("{}", 503)
         text = str(body["seed"]) if self.server.steady else str(self.server.asked)
         choices = [
             {"index": at, "message": {"content": text}, "token_ids": [7], "finish_reason": "stop"}
-            for at in range(body["n"])
+            for at in range(body.get("n", 1))
         ]
         return self.reply(json.dumps({"choices": choices}))
 
-    def reply(self, text):
-        self.send_response(200)
+    def reply(self, text, status=200):
+        self.send_response(status)
+        if status == 503 and self.server.asked % 2:
+            self.send_header("Retry-After", "1")
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
@@ -67,7 +71,7 @@ class Mock(BaseHTTPRequestHandler):
 class Bars(unittest.TestCase):
     def setUp(self):
         self.mock = ThreadingHTTPServer(("127.0.0.1", 0), Mock)
-        self.mock.asked, self.mock.steady = 0, True
+        self.mock.asked, self.mock.steady, self.mock.refuses = 0, True, False
         self.mock.gauges = dict.fromkeys(soak.IDLE_GAUGES, 0)
         # Nonsense makes Python's server tell of it at length.
         self.mock.handle_error = lambda *_: None
@@ -129,6 +133,40 @@ class Bars(unittest.TestCase):
         self.assertEqual(found, {1: ["x", [], None], 0: ["ab", [1, 2], "stop"]})
         self.assertIsNone(soak.texts(soak.Reply(stream(part(0, "a"), done=False))))
         self.assertIsNone(soak.texts(soak.Reply(stream({"error": {}}))))
+
+    def test_loads_count_answers_and_refusals(self):
+        self.mock.refuses = True
+        bodies = [{"seed": seed} for seed in range(30)]
+        for at_once, rate, late in ((4, None, 0), (8, 2000, 30)):
+            found = asyncio.run(soak.load(self.server, bodies, random.Random(1), at_once, rate))
+            self.assertEqual([found[name] for name in ("finished", "refused", "with_retry_after", "failed")], [20, 10, 5, 0])
+            self.assertEqual((len(found["refusal_ms"]), len(found["late_ms"])), (10, late))
+            self.assertGreater(found["per_second"], 0)
+        self.mock.server_close()
+        self.mock.shutdown()
+        nobody = asyncio.run(soak.load(self.server, bodies[:3], random.Random(1), 1))
+        self.assertEqual((nobody["finished"], nobody["failed"]), (0, 3))
+
+    def test_replies_are_read_one_by_one_from_a_connection(self):
+        async def both():
+            reader = asyncio.StreamReader()
+            reader.feed_data(stream(part(0, "a")) + b"HTTP/1.1 503 X\r\nContent-Length: 2\r\n\r\n{}")
+            return [await soak.next_reply(reader) for _ in range(2)]
+
+        first, second = asyncio.run(both())
+        self.assertEqual((soak.texts(first), second.status, second.body), ({0: ["a", [], None]}, 503, b"{}"))
+
+    def test_many_small_requests_must_not_fill_memory(self):
+        counters = {"demask_requests_admitted_total": 40, "demask_answers_total": 40}
+        self.mock.gauges |= counters
+        with mock.patch.object(self.server, "resident", lambda: 1 << 20), mock.patch.object(self.server, "descriptors", int):
+            passed, found = self.bar(soak.memory, one_step=True)
+            self.assertTrue(passed and found["requests"] == 40, found)
+            self.mock.gauges["demask_answers_total"] = 39
+            self.assertFalse(self.bar(soak.memory, one_step=False)[0])
+        sizes = iter(range(8 << 20, 1 << 30, 1 << 20))
+        with mock.patch.object(self.server, "resident", lambda: next(sizes)), mock.patch.object(self.server, "descriptors", int):
+            self.assertGreater(self.bar(soak.memory, one_step=True)[1]["grown_bytes"], 4 << 20)
 
     def test_ends_by_the_rule(self):
         whole = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"

@@ -29,7 +29,10 @@ mod sweep;
 
 use std::process::ExitCode;
 
-use clap::{FromArgMatches, error::ErrorKind};
+use clap::{
+    FromArgMatches,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::{Cli, SharedArgs};
@@ -65,7 +68,21 @@ fn refuse(error: &clap::Error) -> anyhow::Result<()> {
     if matches!(error.kind(), ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand) {
         return Err(exit::usage("no command given: --help lists them; demask generate \"PROMPT\" answers a prompt"));
     }
-    Err(exit::usage(exit::one_line_of_clap(&text)))
+    Err(exit::usage(removed(error, &text).map_or_else(|| exit::one_line_of_clap(&text), str::to_owned)))
+}
+
+/// Commands that are gone: the command above each, its name, and the refusal.
+const REMOVED: [(&str, &str, &str); 1] = [(
+    "demask bench",
+    "serve",
+    "bench serve was a command of demask 0.1.0: measure a server with a load generator such as aiperf, as bench/serve_load.py does",
+)];
+
+/// Returns the refusal of a command that an earlier version had.
+fn removed(error: &clap::Error, text: &str) -> Option<&'static str> {
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+    let is_it = |above: &str, gone: &str| gone == name && text.contains(&format!("Usage: {above} "));
+    REMOVED.iter().find(|(above, gone, _)| is_it(above, gone)).map(|&(.., refusal)| refusal)
 }
 
 /// Sends the libraries' log to standard error: nothing worse than a warning unless `-v` asks for more.

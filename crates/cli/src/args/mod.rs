@@ -2,7 +2,6 @@
 
 #[cfg(feature = "analyze")]
 mod analyze;
-mod bench_serve;
 mod cost;
 mod decode;
 #[cfg(feature = "eval")]
@@ -18,7 +17,6 @@ use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 #[cfg(feature = "analyze")]
 pub use analyze::{AcceptanceArgs, AnalyzeArgs, AnalyzeCommand, PathArgs, StabilityArgs, StalenessArgs, SubjectArgs};
-pub use bench_serve::BenchServeArgs;
 pub use cost::CostArgs;
 #[cfg(feature = "eval")]
 pub use decode::flag;

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{BenchServeArgs, DecodeArgs, Path};
+use super::{DecodeArgs, Path};
 
 /// `demask logits`.
 #[derive(Debug, Args)]
@@ -87,8 +87,6 @@ pub enum BenchCommand {
     Curve(CurveArgs),
     /// Whole answers to a prompt of random tokens
     Generate(Box<BenchGenerateArgs>),
-    /// Speed of a server of the OpenAI kind; --model names the model as the server does
-    Serve(Box<BenchServeArgs>),
 }
 
 /// `demask bench linear`.

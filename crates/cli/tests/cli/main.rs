@@ -3,7 +3,6 @@
 #[cfg(feature = "analyze")]
 mod analyze;
 mod answers;
-mod bench_serve;
 #[cfg(all(feature = "eval", target_os = "linux"))]
 mod benchmarks;
 mod cost;
@@ -20,7 +19,6 @@ mod operations;
 mod programs;
 mod refusals;
 mod runs;
-mod scripted;
 #[cfg(all(feature = "serve", unix))]
 mod serve;
 mod tools;

@@ -29,7 +29,7 @@ fn packages_get_manual_pages_and_completions_of_every_command() {
     }
     let whole = fs::read_to_string(directory.path().join("demask.1")).unwrap();
     assert!(whole.contains("DEMASK_") && !whole.contains("completions"), "{whole}");
-    assert!(fs::read_to_string(directory.path().join("demask-bench-serve.1")).unwrap().contains("\\-\\-url"));
+    assert!(fs::read_to_string(directory.path().join("demask-bench-step.1")).unwrap().contains("\\-\\-rows"));
     for shell in ["elvish", "fish", "powershell", "zsh"] {
         assert!(demask(&["completions", shell]).success().contains("generate"), "{shell}");
     }

@@ -4,7 +4,6 @@ mod attention;
 mod curve;
 mod generate;
 mod linear;
-mod serve;
 mod step;
 
 use std::time::Instant;
@@ -38,7 +37,6 @@ const WARM: usize = 1;
 pub fn shared(shared: SharedArgs, command: &BenchCommand) -> anyhow::Result<SharedArgs> {
     match command {
         BenchCommand::Linear(_) => linear::shared(shared),
-        BenchCommand::Serve(_) => serve::shared(shared),
         _ => Ok(shared),
     }
 }
@@ -51,7 +49,6 @@ pub fn run(settings: &Settings, command: &BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Step(args) => step::run(settings, args),
         BenchCommand::Curve(args) => curve::run(settings, args),
         BenchCommand::Generate(args) => generate::run(settings, args),
-        BenchCommand::Serve(args) => serve::run(settings, args),
     }
 }
 
