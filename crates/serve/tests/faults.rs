@@ -157,7 +157,7 @@ fn who_waits_for_a_device_that_fails_is_told_too() {
         *open += 1;
         if *open == 1 { Ok(()) } else { Err(OpenError::Memory(OutOfMemory { needed: 1 << 30, available: 1 << 20 })) }
     };
-    let served = serve_faulty(Faults { step: Box::new(waits), open: Box::new(opens) }, ServiceConfig::default());
+    let served = serve_faulty(Faults::before_step(waits).and_before_open(opens), ServiceConfig::default());
     // Both have come before the first forward: an engine that stands in its third one takes no requests.
     let held = hold(&served.handle);
     let first = post(&served.service, CHAT, &chat(&json!({})));

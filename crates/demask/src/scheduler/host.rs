@@ -7,6 +7,8 @@ use demask_step::{
     SequenceId, SequenceNeeds, SequenceStep, Work, room,
 };
 
+use crate::faults::Faults;
+
 use super::{
     WorkError,
     curve::{Curve, ForwardCost},
@@ -27,6 +29,8 @@ pub(super) struct Host<N: Network + ?Sized> {
     pub(super) device: DeviceId,
     /// Reason why the network is no longer used.
     pub(super) failed: Option<DeviceError>,
+    /// Faults that tests put in front of its forwards and openings.
+    pub(super) faults: Faults,
     /// Count of the scheduler's forwards when it ran last.
     pub(super) turn: u64,
     pub(super) counters: NetworkCounters,
@@ -107,6 +111,7 @@ impl<N: Network + ?Sized> Host<N> {
             network,
             device,
             failed: None,
+            faults: Faults::default(),
             turn: 0,
             counters: NetworkCounters::default(),
             curve,
@@ -127,6 +132,7 @@ impl<N: Network + ?Sized> Host<N> {
         prefix: Prefix<'_>,
         tenant: Tenant,
     ) -> Result<Opened, OpenError> {
+        self.faults.opening()?;
         let opened = self.network.open_behind(needs, prefix)?;
         self.counters.open += 1;
         let open = self.counters.open;
@@ -242,7 +248,7 @@ impl<N: Network + ?Sized> Host<N> {
         answers: &mut [Vec<Predictions>],
         clock: &mut (dyn FnMut() -> Duration + Send),
     ) -> Result<Duration, DeviceError> {
-        let Self { network, chosen, batch, places, out, joined, .. } = self;
+        let Self { network, faults, chosen, batch, places, out, joined, .. } = self;
         joined.clear();
         places.clear();
         let mut wrong: Vec<(usize, WorkError)> = Vec::new();
@@ -265,7 +271,10 @@ impl<N: Network + ?Sized> Host<N> {
         }
         out.extend(places.iter().map(|&(slot, sequence)| mem::take(&mut answers[slot][sequence])));
         let started = clock();
-        let result = if steps.is_empty() { Ok(()) } else { network.step(&steps, out) };
+        let result = match steps.is_empty() {
+            true => Ok(()),
+            false => faults.forward().and_then(|()| network.step(&steps, out)),
+        };
         let elapsed = clock().saturating_sub(started);
         let ran = !steps.is_empty();
         *batch = recycle(steps);

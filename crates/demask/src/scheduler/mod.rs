@@ -20,6 +20,8 @@ use demask_step::{
     DeviceError, DeviceId, Network, OpenError, Pending, Position, Predictions, Prefix, SequenceId, SequenceNeeds, Work,
 };
 
+use crate::faults::Faults;
+
 pub use curve::ForwardCost;
 pub use error::{Busy, Refused, SubmitError, WorkError};
 use host::Host;
@@ -222,6 +224,13 @@ impl<W: Work, N: Network + ?Sized> Scheduler<W, N> {
             return Err(Busy { open });
         }
         Ok(host.take().map(|host| host.network))
+    }
+
+    /// Puts faults in front of a network's forwards and openings.
+    pub(crate) fn set_faults(&mut self, network: NetworkId, faults: Faults) {
+        if let Some(host) = self.hosts.get_mut(network.0).and_then(Option::as_mut) {
+            host.faults = faults;
+        }
     }
 
     /// Returns a network, to look at it.
