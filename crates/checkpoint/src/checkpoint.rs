@@ -5,8 +5,8 @@ use std::sync::Arc;
 use demask_model::{ArchSpec, Role};
 
 use crate::{
-    ChatTemplate, CheckpointError, Family, FamilyChoice, GenerationConfig, Like, ModelFiles, SpecialTokens,
-    StoredWeights, SynthError, Tokenizer, Warning,
+    ChatTemplate, CheckpointError, Family, FamilyChoice, GenerationConfig, ModelFiles, SpecialTokens, StoredWeights,
+    Tokenizer, Warning,
     config::{ModelConfig, TokenIds, parse_config_as},
     families::Evidence,
     gguf::{self, Gguf},
@@ -126,14 +126,17 @@ impl Parts {
         Ok((Self { family, spec, ids, label, tokenizer, template, generation, warnings }, weights))
     }
 
-    /// Parts of a released shape, as its authors' configuration describes it.
-    fn of_shape(like: Like, layers: Option<usize>) -> Result<Self, SynthError> {
-        let files = ModelFiles::memory(like.name(), &[]);
+    /// Parts of configuration files alone, without a tokenizer and weights.
+    fn of_configuration(
+        name: &str,
+        family: &'static Family,
+        config: &str,
+        generation: &str,
+    ) -> Result<Self, CheckpointError> {
+        let files = ModelFiles::memory(name, &[]);
         let label = files.label(CONFIG);
-        let config = like.config(layers)?.to_string();
         let ModelConfig { family, spec, tokens: ids, warnings, .. } =
-            parse_config_as(config.as_bytes(), &label, Some(&FamilyChoice::of(like.family())), Evidence::default())?;
-        let generation = like.generation().to_string();
+            parse_config_as(config.as_bytes(), &label, Some(&FamilyChoice::of(family)), Evidence::default())?;
         let generation = GenerationConfig::parse(generation.as_bytes(), &files.label(GENERATION))?;
         let template = ChatTemplate::open(&files, family, None)?;
         Ok(Self { family, spec, ids, label, tokenizer: None, template, generation, warnings })
@@ -188,9 +191,17 @@ pub struct CheckpointText {
 }
 
 impl CheckpointText {
-    /// Returns that of a released shape, perhaps with another number of layers; there is no tokenizer.
-    pub fn of_shape(like: Like, layers: Option<usize>) -> Result<Self, SynthError> {
-        Ok(Parts::of_shape(like, layers)?.assemble(like.name().to_owned())?)
+    /// Reads the configuration of a model of a family: `config.json` and `generation_config.json`. There is no tokenizer.
+    ///
+    /// # Errors
+    /// If the configuration is not that of a model of this family.
+    pub fn of_configuration(
+        name: &str,
+        family: &'static Family,
+        config: &str,
+        generation: &str,
+    ) -> Result<Self, CheckpointError> {
+        Parts::of_configuration(name, family, config, generation)?.assemble(name.to_owned())
     }
 }
 

@@ -1,5 +1,5 @@
 //! Reads model directories and GGUF files: configuration, weights, tokenizer, chat template, generation defaults.
-//! Fetches directories from a hub, or makes random ones of a released shape.
+//! Fetches directories from a hub.
 //!
 //! The idea: every file is somebody else's, so nothing in it is believed before it is checked, and every mistake in it
 //! becomes one line that names the file, what was found, what was expected and what to try. What passes is plain data:
@@ -26,7 +26,6 @@ mod hub;
 mod jinja;
 mod said;
 mod special;
-mod synth;
 mod template;
 mod tokenizer;
 mod weights;
@@ -46,7 +45,6 @@ pub use header::check_safetensors;
 pub use hub::{FetchProgress, HubError, HubOptions, RepositoryKind, fetch, fetch_dataset, locate};
 pub use said::Rendered;
 pub use special::SpecialTokens;
-pub use synth::{Like, SynthError, SynthProgress, SynthSpec, synthesise};
 pub use template::{ChatTemplate, Message, RenderOptions};
 pub use tokenizer::{TextStream, Tokenizer};
 pub use weights::{ShardIndex, StoredWeights};

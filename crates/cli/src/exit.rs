@@ -11,8 +11,8 @@ use std::{io, process::ExitCode};
 
 use demask::Error;
 use demask::internals::{
-    CostError, EstimateError, ModelError, ReplayError, UnusableDevice,
-    checkpoint::{CheckpointError, HubError, SynthError},
+    ModelError, UnusableDevice,
+    checkpoint::{CheckpointError, HubError},
     decode,
 };
 #[cfg(feature = "eval")]
@@ -21,6 +21,8 @@ use demask_eval::{
     report::JoinError,
     run::{FileError, RunError, StoreError},
 };
+
+use demask_lab::{costs::CostError, estimate::EstimateError, replay::ReplayError, synth::SynthError};
 
 use crate::{args::in_flags, output};
 

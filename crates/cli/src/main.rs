@@ -4,8 +4,6 @@
 //! standard output goes through [`output`], every error through [`exit`], every environment variable through [`mod@env`].
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "analyze")]
-mod analysis;
 mod args;
 mod canvas;
 mod commands;

@@ -16,7 +16,7 @@ use crate::{
     filling::Filling,
     guide::Guiding,
     length::Length,
-    replay::{Script, Tape},
+    record::{Script, Tape},
     text,
 };
 
@@ -88,7 +88,11 @@ impl Prompter {
         self.prepare_with(prompt, options, None)
     }
 
-    pub(crate) fn prepare_with(
+    /// Gets a prompt ready to be answered beside a guide.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    pub fn prepare_with(
         &self,
         prompt: &Prompt,
         options: &Options,

@@ -170,7 +170,7 @@ const PROVEN_CARDS: &[&str] = &[];
 
 /// What the table comes to, in words.
 #[cfg(feature = "cuda")]
-pub(crate) const STANDING: &str = if PROVEN_CARDS.is_empty() {
+pub const STANDING: &str = if PROVEN_CARDS.is_empty() {
     "experimental: never run on a card, so that device auto is the processor and device cuda tries one"
 } else {
     "device auto takes cards on which bench/gpu_checks.py has passed"

@@ -14,7 +14,7 @@ use crate::{
     answer::Answered,
     model::Front,
     receipt::{DeviceUse, Guided, MemoryUse, Receipt, Seconds, forget_peak_memory, peak_memory},
-    replay::Record,
+    record::Record,
     scheduler::Spent,
 };
 

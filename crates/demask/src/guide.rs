@@ -13,18 +13,20 @@ const PROBE: &str = "The answer is 42.\nSo it is.";
 
 /// The way between the words of a model and those of its guide.
 #[derive(Debug, Clone)]
-pub(crate) struct Bridge {
+pub struct Bridge {
     shared: bool,
     translator: Option<Arc<Words>>,
 }
 
 /// The guide of a request.
 #[derive(Clone, Copy)]
-pub(crate) struct Guiding<'a> {
+pub struct Guiding<'a> {
     /// Index of the guide among the model's guides.
-    pub(crate) index: usize,
-    pub(crate) prompter: &'a Prompter,
-    pub(crate) bridge: &'a Bridge,
+    pub index: usize,
+    /// The guide, but for its network.
+    pub prompter: &'a Prompter,
+    /// The way to its words.
+    pub bridge: &'a Bridge,
 }
 
 /// A guide of a model, by the name that requests choose it by: its own, or that which it was given.
@@ -73,7 +75,10 @@ impl fmt::Debug for Words {
 
 impl Bridge {
     /// Finds the way from `model` to `guide`, or why there is none.
-    pub(crate) fn between(model: &Prompter, guide: &Prompter) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// If their words differ and cannot be translated.
+    pub fn between(model: &Prompter, guide: &Prompter) -> Result<Self, Error> {
         let name = || guide.name().to_owned();
         if guide.facts().mask != Mask::Causal {
             return Err(Error::GuideNotCausal { guide: name(), family: guide.spec().family.to_string() });
@@ -97,7 +102,7 @@ impl Bridge {
     }
 
     /// Supposes that the words of both are the same: for shapes, which have none.
-    pub(crate) fn supposed() -> Self {
+    pub fn supposed() -> Self {
         Self { shared: true, translator: None }
     }
 

@@ -170,7 +170,7 @@ mod tests {
     use demask_checkpoint::ModelFiles;
 
     use super::*;
-    use crate::{Outline, Prompt};
+    use crate::Prompt;
 
     fn demo(name: &str) -> Prompter {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo").join(name);
@@ -190,18 +190,6 @@ mod tests {
             assert_eq!(demo(model).recommended_length(), expected, "{model}");
         }
         assert_eq!(Prompter::demo().unwrap().recommended_length(), 64);
-        for (like, expected) in [
-            ("llada-8b", 256),
-            ("dream-7b", 512),
-            ("llada-moe-7b-a1b", 128),
-            ("a2d-qwen3-0.6b", 128),
-            ("open-dcoder-0.5b", 512),
-            ("sdar-4b", 128),
-            ("rnd1-30b-a3b", 256),
-        ] {
-            let outline = Outline::of_shape(like.parse().unwrap(), None).unwrap();
-            assert_eq!(outline.prompter().recommended_length(), expected, "{like}");
-        }
         // A model that sees fewer positions than its family's others is made for fewer: no file has to say so.
         let mut small = demo("demo-dream");
         small.text.generation.max_new_tokens = None;

@@ -25,16 +25,12 @@ mod answer;
 mod builder;
 mod chat;
 mod cost_curve;
-mod costs;
 #[cfg(feature = "demo")]
 #[doc(hidden)]
 pub mod demo;
 mod device;
-#[doc(hidden)]
-pub mod doctor;
 mod engine;
 mod error;
-mod estimate;
 mod faults;
 mod filling;
 mod fingerprint;
@@ -49,14 +45,12 @@ mod logprob;
 mod mailbox;
 mod model;
 mod options;
-mod outline;
 #[doc(hidden)]
 pub mod plain;
 mod prepare;
 mod prompt;
 mod receipt;
-mod rehearsal;
-mod replay;
+mod record;
 #[doc(hidden)]
 pub mod scheduler;
 mod stopping;
@@ -102,7 +96,6 @@ use kept::KeptMatrices;
 use likelihood::LikelihoodTask;
 use model::{ModelError, Opened, Prompter};
 use options::OptionError;
-use outline::Outline;
 use scheduler::{Finished, NetworkId, Refused, RequestId, Scheduler};
 use task::Task;
 
@@ -131,26 +124,22 @@ pub mod internals {
 
     #[cfg(feature = "demo")]
     pub use crate::demo;
-    pub use crate::doctor;
     pub use crate::{
         answer::Prepared,
-        costs::{CostError, Costs, Predicted, Subject},
-        device::{BackendOptions, DeviceOptions, UnusableDevice},
+        device::{BackendOptions, DeviceOptions, STANDING, UnusableDevice},
         engine::EngineCounters,
-        estimate::{Counting, Estimate, EstimateError, Module, Modules, NetworkEstimate, Run, StepKind},
         faults::Faults,
         fingerprint::{Fields, fingerprint},
         footprint::{Footprint, TooLarge, WeightBytes},
         generate::{Observer, Outcome, RunEvent},
+        guide::{Bridge, Guiding},
         inline::{Over, RequestObserver},
         kept::KeptMatrices,
         likelihood::LikelihoodTask,
-        model::{Defaults, LoadObserver, ModelError, Opened, Prompter},
+        model::{DEFAULT_ROW_BUDGET, Defaults, LoadObserver, ModelError, Opened, Prompter},
         options::{OptionError, OptionField, OptionType, whole},
-        outline::Outline,
         receipt::{DeviceUse, Guided, MemoryUse, Seconds, peak_memory},
-        rehearsal::{Assumed, Rehearsed, StandIn, explain, rehearse},
-        replay::{Record, Recorded, ReplayError, Script},
+        record::{Number, Record, Script},
         scheduler::{self, Finished, NetworkId, Refused, RequestId, Scheduler},
         task::Task,
         ticket::Outcomes,

@@ -1,6 +1,7 @@
 //! A model: what turns prompts into sessions, and what runs them.
 
 use std::{
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -14,22 +15,22 @@ use demask_cuda::{CudaBackend, Unfit, gpu::Gpu};
 use demask_decode::ModelFacts;
 #[cfg(feature = "cuda")]
 use demask_model::workspace_shape;
-use demask_model::{ArchSpec, Inspect, LoadError, Runner};
+use demask_model::{ArchSpec, Inspect, LoadError, Role, Runner};
 use demask_step::{MemoryMeter, Need, OutOfMemory, SequenceNeeds, TokenId};
-use demask_tensor::Backend;
+use demask_tensor::{Backend, Dtype};
 
 #[cfg(feature = "cuda")]
 use crate::{BackendOptions, DeviceChoice};
 use crate::{
-    DeviceOptions, Error, Footprint, KeptMatrices, NetworkId, Options, Outline, Over, Prepared, Prompt, Scheduler,
-    SharedCurve, Task, TooLarge, UnusableDevice, WeightChoice,
+    DeviceOptions, Error, Footprint, KeptMatrices, NetworkId, Options, Over, Prepared, Prompt, Scheduler, SharedCurve,
+    Task, TooLarge, UnusableDevice, WeightChoice,
     guide::{self, Bridge, Guiding, Named},
     receipt::DeviceUse,
 };
 
 /// Rows that a joined step may have unless the caller says otherwise: beyond this, products are bound by operations
 /// and more rows gain nothing.
-pub(crate) const DEFAULT_ROW_BUDGET: usize = 512;
+pub const DEFAULT_ROW_BUDGET: usize = 512;
 
 /// A model that cannot be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -123,7 +124,7 @@ impl Prompter {
     }
 
     /// Makes that of a checkpoint without weights.
-    pub(crate) fn of(text: CheckpointText) -> Self {
+    pub fn of(text: CheckpointText) -> Self {
         let special = &text.special;
         let named = [special.mask, special.eos, special.turn_end, special.bos, special.pad];
         let named = named.into_iter().flatten().chain(special.stop.iter().copied());
@@ -339,16 +340,13 @@ impl Opened {
         &self.prompter
     }
 
-    /// Leaves the weights behind, its first guide's too: what is left says what answers would cost.
-    pub fn into_outline(self) -> Outline {
+    /// Leaves the weights behind: what turns prompts into sessions, the type of each tensor and of most of them, and its first
+    /// guide. Their lengths are the same on every machine.
+    pub fn into_parts(self) -> (Prompter, BTreeMap<Role, Dtype>, Dtype, Option<(Self, Bridge)>) {
         let Self { mut prompter, source, guides } = self;
-        // Estimates are the same on every machine.
         prompter.free_memory = None;
-        let outline = Outline::new(prompter, source.stored(), source.main_dtype());
-        match guides.into_iter().next() {
-            Some(OpenedGuide { opened, bridge, .. }) => outline.with_guide(opened.into_outline(), bridge),
-            None => outline,
-        }
+        let guide = guides.into_iter().next().map(|OpenedGuide { opened, bridge, .. }| (opened, bridge));
+        (prompter, source.stored(), source.main_dtype(), guide)
     }
 
     pub(crate) fn source(&self) -> &StoredWeights {

@@ -12,7 +12,7 @@ use demask_decode::Event;
 use demask_step::{NO_TOKEN, TokenId};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Generation, Model, Options, Prompt, Prompter, RunEvent, model::Front, replay::Record};
+use crate::{Error, Generation, Model, Options, Prompt, Prompter, RunEvent, model::Front, record::Record};
 
 /// One line of a trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

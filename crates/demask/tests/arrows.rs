@@ -37,8 +37,10 @@ pub(crate) const ARROWS: &[(&str, &[&str])] = &[
     ("demask-figures", &[]),
     ("demask-eval", &["demask", "demask-figures"]),
     ("demask-serve", &["demask"]),
-    ("demask-cli", &["demask", "demask-eval", "demask-figures", "demask-serve"]),
-    ("demask-python", &["demask", "demask-eval", "demask-serve"]),
+    ("demask-lab", &["demask", "demask-figures"]),
+    // The laboratory's commands are part of `demask` until they have a program of their own.
+    ("demask-cli", &["demask", "demask-eval", "demask-figures", "demask-lab", "demask-serve"]),
+    ("demask-python", &["demask", "demask-eval", "demask-lab", "demask-serve"]),
     ("demask-testkit", &["demask-decode", "demask-step"]),
 ];
 
@@ -183,8 +185,8 @@ fn every_package_but_those_for_tests_can_be_published() {
     for package in packages(&metadata) {
         let name = package["name"].as_str().unwrap();
         // The suites of testkit are for the methods of others, too. What is Python's goes to Python's registry, as a wheel.
-        let kept = ["demask-cuda-emulator", "demask-python"].contains(&name);
-        let why = "publish = false is for our tests, and for what is published elsewhere";
+        let kept = ["demask-cuda-emulator", "demask-lab", "demask-python"].contains(&name);
+        let why = "publish = false is for our tests and our laboratory, and for what is published elsewhere";
         assert_eq!(package["publish"].as_array().is_some(), kept, "{name}: {why}");
         if kept {
             continue;

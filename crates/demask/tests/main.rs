@@ -11,7 +11,6 @@ mod costs;
 mod damaged;
 mod editing;
 mod endings;
-mod estimates;
 mod face;
 mod footprint;
 #[path = "gguf/main.rs"]
@@ -25,7 +24,6 @@ mod invariants_list;
 mod logprobs;
 mod lossless;
 mod map;
-mod models;
 mod options;
 mod own_methods;
 mod pages;

@@ -4,7 +4,7 @@
 use std::{ops::ControlFlow, path::Path};
 
 use demask::internals::{
-    Opened, Outline, Prompter, RunEvent,
+    Opened, Prompter, RunEvent,
     checkpoint::ModelFiles,
     decode::{Finish, Schedule},
 };
@@ -171,18 +171,6 @@ fn naming_one_method_or_none_leaves_the_other_recommended() {
         ("decoder static", "static, cache block"),
         ("remasking entropy", "static, cache block"),
     ];
-    let by_pass = [
-        ("", "threshold:tau=0.9, cache block"),
-        ("decoder ar", "ar, cache causal"),
-        ("cache causal", "ar, cache causal"),
-        ("decoder selfspec", "selfspec:block=32,tau=0, cache causal"),
-    ];
-    let own = [
-        ("", "static, cache none"),
-        ("cache dual", "static, cache dual"),
-        ("decoder static", "static, cache none"),
-        ("decoder threshold", "threshold:tau=0.9, cache dual"),
-    ];
     let causal = [("", "ar, cache causal"), ("cache none", "ar, cache none"), ("decoder ar", "ar, cache causal")];
     let check = |prompter: &Prompter, expected: &[(&str, &str)]| {
         for (given, expected) in expected {
@@ -192,13 +180,10 @@ fn naming_one_method_or_none_leaves_the_other_recommended() {
         let (decoder, cache) = prompter.default_methods();
         assert_eq!(format!("{decoder}, cache {cache}"), methods(prompter, &ids, &set("gen_length 32")));
     };
-    let shape = |like: &str| Outline::of_shape(like.parse().unwrap(), Some(1)).unwrap();
     check(opened("demo-llada").prompter(), &full);
     check(opened("demo-dream").prompter(), &full);
     check(opened("demo-sdar").prompter(), &blocks);
     check(opened("demo-qwen").prompter(), &causal);
-    check(shape("nemotron-labs-diffusion-3b").prompter(), &by_pass);
-    check(shape("rnd1-30b-a3b").prompter(), &own);
 }
 
 #[test]

@@ -13,11 +13,9 @@ use demask::internals::decode::{
     decoder::{FreeDave, Static},
     spec::OrAuto,
 };
-use demask::internals::{Assumed, explain};
 use demask::{Model, Options, Prompt};
 use demask_testkit::suite;
 use own_cache::Sliding;
-use own_decoder::MarginDrop;
 
 #[test]
 fn they_hold_what_every_method_must() {
@@ -96,16 +94,4 @@ fn single_drafts_over_the_cache_are_static_decoding_on_a_network() {
     };
     let single = FreeDave { d: OrAuto::Given(1), ..FreeDave::default() };
     assert_eq!(commits(single.into()), commits(Static::default().into()));
-}
-
-#[test]
-fn their_plans_are_told_without_a_network() {
-    let model = load("demo-llada");
-    let mut lines = Vec::new();
-    let mut session = session(&model, MarginDrop::default().into(), Sliding { every: 2, reach: 1 }.into());
-    let mut stand_in = Assumed::with_tokens([10, 11], 0.0, 0);
-    explain(&mut session, &mut stand_in, &mut |line| lines.push(line), &mut |_, _| {}).unwrap();
-    assert_eq!(lines[0], "step 0 sequence 0: live 0..37 visible 37 full canvas predict 13..21");
-    assert!(lines[1].starts_with("step 1 sequence 0: live "), "{}", lines[1]);
-    assert!(!lines[1].contains("live 0..37"), "{}", lines[1]);
 }

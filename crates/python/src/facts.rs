@@ -2,7 +2,13 @@
 
 use std::path::PathBuf;
 
-use demask::internals::{Outline, Predicted, Subject, checkpoint::SynthError, doctor::Doctor, model_parts::Convention};
+use demask::internals::model_parts::Convention;
+use demask_lab::{
+    costs::{CostError, Predicted, Subject},
+    doctor::Doctor,
+    outline::Outline,
+    synth::SynthError,
+};
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
@@ -36,7 +42,7 @@ pub fn cost(
         Outline::of_shape(like, None).map_err(|error| refused(error.to_string()))?
     } else {
         let opened = py.detach(|| settings.opened(model.as_ref(), &mut |_| true));
-        opened.map_err(|error| raise(py, &error))?.into_outline()
+        Outline::of(opened.map_err(|error| raise(py, &error))?)
     };
     let costs = py.detach(|| {
         let (device, convention, seed) = (&settings.device, Convention::default(), options.seed.unwrap_or(0));
@@ -44,7 +50,7 @@ pub fn cost(
         subject.costs(prompt_length, &Predicted::Assumed(acceptance))
     });
     let costs = costs.map_err(|error| match error {
-        demask::internals::CostError::Answer(error) => raise(py, &error),
+        CostError::Answer(error) => raise(py, &error),
         error => refused(error.to_string()),
     })?;
     serde_json::to_string(&costs).map_err(|error| exception(py, "Error", &error.to_string()))

@@ -2,11 +2,8 @@
 //! the same config.json (specs/families.md#3).
 
 use demask_step::{BlockRules, Mask, Origin, Stores};
-use serde_json::{Value, json};
 
-use super::{
-    DecodingDefaults, Family, Holes, Relative, Shape, Sign, Vocabulary, llada, qwen2, qwen3, sdar, transformers,
-};
+use super::{DecodingDefaults, Family, Holes, Relative, Sign, Vocabulary, llada, qwen2, qwen3, sdar, transformers};
 
 /// Block length of the released bd3lm models.
 const BLOCK: u32 = 32;
@@ -38,7 +35,6 @@ pub(super) const QWEN2: Family = Family {
     own_specials: &[("<|mask|>", true)],
     gguf: transformers::GGUF,
     decoding: DECODING,
-    shapes: &[Shape { name: "a2d-qwen2.5-coder-0.5b", config: qwen2_config, generation, layers: transformers::LAYERS }],
     ..qwen2::FAMILY
 };
 
@@ -49,7 +45,6 @@ pub(super) const QWEN2_BLOCKS: Family = Family {
     relatives: || &[],
     attention: Mask::blocks(BLOCK),
     decoding: sdar::FAMILY.decoding,
-    shapes: &[],
     ..QWEN2
 };
 
@@ -65,7 +60,6 @@ pub(super) const QWEN3: Family = Family {
     vocabularies: &[Vocabulary { rows: 151_936, mask: Some(151_669), eos: 151_645, turn_end: 151_645, bos: 151_643 }],
     gguf: transformers::GGUF,
     decoding: DECODING,
-    shapes: &[Shape { name: "a2d-qwen3-0.6b", config: qwen3_config, generation, layers: transformers::LAYERS }],
     ..qwen3::FAMILY
 };
 
@@ -76,26 +70,5 @@ pub(super) const QWEN3_BLOCKS: Family = Family {
     relatives: || &[],
     attention: Mask::blocks(BLOCK),
     decoding: sdar::FAMILY.decoding,
-    shapes: &[],
     ..QWEN3
 };
-
-fn qwen2_config() -> Value {
-    qwen2::coder("A2DQwen2LMHeadModel", "a2d-qwen2")
-}
-
-fn qwen3_config() -> Value {
-    json!({
-        "architectures": ["A2DQwen3LMHeadModel"], "attention_bias": false, "attention_dropout": 0.0,
-        "bos_token_id": 151_643, "dtype": "bfloat16", "eos_token_id": 151_645, "head_dim": 128, "hidden_act": "silu",
-        "hidden_size": 1024, "initializer_range": 0.02, "intermediate_size": 3072, "max_position_embeddings": 40960,
-        "max_window_layers": 28, "model_type": "a2d-qwen3", "num_attention_heads": 16, "num_hidden_layers": 28,
-        "num_key_value_heads": 8, "rms_norm_eps": 1e-6, "rope_scaling": null, "rope_theta": 1_000_000,
-        "sliding_window": null, "tie_word_embeddings": true, "use_cache": true, "use_sliding_window": false,
-        "vocab_size": 151_936,
-    })
-}
-
-fn generation() -> Value {
-    json!({"bos_token_id": 151_643, "eos_token_id": 151_645, "pad_token_id": 151_643})
-}

@@ -1,10 +1,9 @@
 //! Dream, DiffuCoder: a Qwen2.5 trained to fill masks, rows still predicting the next position.
 
 use demask_step::{ConfidenceOf, FilterOrder, Mask};
-use serde_json::{Value, json};
 
 use super::{
-    DecodingDefaults, Family, GgufConventions, Holes, LikelihoodConventions, MaskDraws, Shape, Vocabulary, prompts,
+    DecodingDefaults, Family, GgufConventions, Holes, LikelihoodConventions, MaskDraws, Vocabulary, prompts,
     transformers,
 };
 
@@ -31,25 +30,5 @@ pub(super) const FAMILY: Family = Family {
             "demo-dream fills none of 200 holes as it was, so that it tells nothing; no larger model was measured",
         ),
     },
-    shapes: &[Shape { name: "dream-7b", config: dream_7b, generation, layers: transformers::LAYERS }],
     ..transformers::CAUSAL
 };
-
-fn dream_7b() -> Value {
-    json!({
-        "architectures": ["DreamModel"], "attention_dropout": 0.0, "bos_token_id": 151_643, "eos_token_id": 151_643,
-        "hidden_act": "silu", "hidden_size": 3584, "initializer_range": 0.02, "intermediate_size": 18944,
-        "mask_token_id": 151_666, "max_position_embeddings": 131_072, "max_window_layers": 28, "model_type": "Dream",
-        "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4, "pad_token_id": 151_643,
-        "rms_norm_eps": 1e-6, "rope_scaling": null, "rope_theta": 1_000_000.0, "sliding_window": null,
-        "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true, "use_mrope": false,
-        "use_sliding_window": false, "vocab_size": 152_064,
-    })
-}
-
-fn generation() -> Value {
-    json!({
-        "alg": "origin", "alg_temp": null, "bos_token_id": 151_643, "eos_token_id": 151_643, "eps": 0.001,
-        "mask_token_id": null, "pad_token_id": 151_643, "steps": 512, "temperature": 0.0,
-    })
-}

@@ -3,9 +3,8 @@
 
 use demask_model::ArchSpec;
 use demask_step::{BlockRules, Mask, Position, Stores};
-use serde_json::{Value, json};
 
-use super::{Family, Shape, Vocabulary, qwen2, sdar, transformers};
+use super::{Family, Vocabulary, qwen2, sdar, transformers};
 use crate::{CheckpointError, Warning, config::Fields};
 
 /// Block length where the file does not say.
@@ -28,10 +27,6 @@ pub(super) const FAMILY: Family = Family {
     own_specials: &[("|<MASK>|", true)],
     gguf: transformers::GGUF,
     decoding: sdar::FAMILY.decoding,
-    shapes: &[
-        Shape { name: "fast-dllm-v2-1.5b", config: small, generation, layers: transformers::LAYERS },
-        Shape { name: "fast-dllm-v2-7b", config: large, generation, layers: transformers::LAYERS },
-    ],
     ..qwen2::FAMILY
 };
 
@@ -45,29 +40,4 @@ fn parse(
         spec.attention = Mask::blocks(block as Position);
     }
     Ok((spec, says_tied))
-}
-
-fn small() -> Value {
-    sized([1536, 8960, 28, 12, 2], 151_936)
-}
-
-fn large() -> Value {
-    sized([3584, 18944, 28, 28, 4], 152_064)
-}
-
-/// Width, MLP, layers, query heads and K/V heads; only the small one is tied.
-fn sized([hidden, ffn, layers, heads, kv_heads]: [usize; 5], vocabulary: usize) -> Value {
-    json!({
-        "architectures": ["Fast_dLLM_QwenForCausalLM"], "attention_dropout": 0.0, "bd_size": 32, "bos_token_id": 151_643,
-        "eos_token_id": 151_645, "hidden_act": "silu", "hidden_size": hidden, "initializer_range": 0.02,
-        "intermediate_size": ffn, "max_position_embeddings": 32768, "max_window_layers": layers,
-        "model_type": "Fast_dLLM_Qwen", "num_attention_heads": heads, "num_hidden_layers": layers,
-        "num_key_value_heads": kv_heads, "rms_norm_eps": 1e-6, "rope_scaling": null, "rope_theta": 1_000_000.0,
-        "sliding_window": null, "tie_word_embeddings": vocabulary == 151_936, "torch_dtype": "bfloat16",
-        "use_cache": true, "use_sliding_window": false, "vocab_size": vocabulary,
-    })
-}
-
-fn generation() -> Value {
-    json!({"bos_token_id": 151_643, "eos_token_id": 151_645, "pad_token_id": 151_643})
 }

@@ -2,12 +2,11 @@
 
 use demask_model::{ArchSpec, LayerRole, Role, Rope};
 use demask_step::{ConfidenceOf, FilterOrder, Mask};
-use serde_json::{Value, json};
 
 use super::{
     DecodingDefaults, Family, FirstToken, GgufConventions, Holes, LARGEST_CONTEXT, LARGEST_HEADS, LARGEST_LAYERS,
-    LARGEST_VOCABULARY, LARGEST_WIDTH, LikelihoodConventions, MaskDraws, Shape, Vocabulary, check, divide, prompts,
-    sdar, transformers,
+    LARGEST_VOCABULARY, LARGEST_WIDTH, LikelihoodConventions, MaskDraws, Vocabulary, check, divide, prompts, sdar,
+    transformers,
 };
 use crate::{CheckpointError, Warning, config::Fields, error::shown};
 
@@ -51,12 +50,6 @@ pub(super) const FAMILY: Family = Family {
         sampler: None,
         holes: Holes::AsWithoutCache("of 200 holes demo-llada fills 197 as they were, 193 without a cache"),
     },
-    shapes: &[Shape {
-        name: "llada-8b",
-        config: llada_8b,
-        generation: || json!({"bos_token_id": 126_080, "eos_token_id": 126_081}),
-        layers: "n_layers",
-    }],
 };
 
 /// Reads the names of OLMo.
@@ -174,21 +167,6 @@ fn tensor_name(role: Role) -> String {
         other => return transformers::tensor_name(Role::Layer(layer, other)),
     };
     format!("model.transformer.blocks.{layer}.{part}")
-}
-
-fn llada_8b() -> Value {
-    json!({
-        "activation_type": "silu", "alibi": false, "architectures": ["LLaDAModelLM"], "attention_dropout": 0.0,
-        "attention_layer_norm": false, "attention_layer_norm_with_affine": true, "bias_for_layer_norm": false,
-        "block_group_size": 1, "block_type": "llama", "d_model": 4096, "embedding_size": 126_464,
-        "eos_token_id": 126_081, "flash_attention": false, "include_bias": false, "include_qkv_bias": false,
-        "input_emb_norm": false, "layer_norm_type": "rms", "layer_norm_with_affine": true, "mask_token_id": 126_336,
-        "max_sequence_length": 4096, "mlp_hidden_size": 12288, "mlp_ratio": 4, "model_type": "llada",
-        "multi_query_attention": null, "n_heads": 32, "n_kv_heads": 32, "n_layers": 32, "pad_token_id": 126_081,
-        "precision": "amp_bf16", "rms_norm_eps": 1e-5, "rope": true, "rope_full_precision": true,
-        "rope_theta": 500_000.0, "scale_logits": false, "use_cache": false, "vocab_size": 126_464,
-        "weight_tying": false,
-    })
 }
 
 #[cfg(test)]

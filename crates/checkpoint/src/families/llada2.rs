@@ -3,9 +3,8 @@
 use demask_model::{ArchSpec, Experts, LayerRole, Role};
 use demask_step::{Mask, Position};
 use demask_tensor::{RouterRule, Score, Share};
-use serde_json::{Value, json};
 
-use super::{Family, LARGEST_LAYERS, Rows, Shape, experts, llada_moe, prompts, sdar, transformers};
+use super::{Family, LARGEST_LAYERS, Rows, experts, llada_moe, prompts, sdar, transformers};
 use crate::{CheckpointError, Warning, config::Fields};
 
 /// Block length where the file does not say.
@@ -32,10 +31,6 @@ pub(super) const FAMILY: Family = Family {
     prompt: prompts::roles,
     gguf: transformers::GGUF,
     decoding: sdar::FAMILY.decoding,
-    shapes: &[
-        Shape { name: "llada2.0-mini", config, generation, layers: transformers::LAYERS },
-        Shape { name: "llada2.1-mini", config, generation, layers: transformers::LAYERS },
-    ],
     ..transformers::CAUSAL
 };
 
@@ -120,21 +115,4 @@ fn fused(spec: &ArchSpec, role: LayerRole) -> Option<Rows> {
         _ => return None,
     };
     Some(Rows { first, all: query + 2 * kv })
-}
-
-fn config() -> Value {
-    json!({
-        "architectures": ["LLaDA2MoeModelLM"], "eos_token_id": 156_892, "first_k_dense_replace": 1, "head_dim": 128,
-        "hidden_act": "silu", "hidden_size": 2048, "intermediate_size": 5120, "max_position_embeddings": 32768,
-        "model_type": "llada2_moe", "moe_intermediate_size": 512, "moe_router_enable_expert_bias": true, "n_group": 8,
-        "norm_head": false, "norm_topk_prob": true, "num_attention_heads": 16, "num_experts": 256,
-        "num_experts_per_tok": 8, "num_hidden_layers": 20, "num_key_value_heads": 4, "num_shared_experts": 1,
-        "pad_token_id": 156_892, "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-6, "rope_theta": 600_000.0,
-        "routed_scaling_factor": 2.5, "score_function": "sigmoid", "tie_word_embeddings": false, "topk_group": 4,
-        "torch_dtype": "bfloat16", "use_bias": false, "use_qk_norm": true, "use_qkv_bias": false, "vocab_size": 157_184,
-    })
-}
-
-fn generation() -> Value {
-    json!({"eos_token_id": 156_892, "pad_token_id": 156_892})
 }

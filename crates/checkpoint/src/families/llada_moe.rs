@@ -3,9 +3,9 @@
 
 use demask_model::{ArchSpec, Experts};
 use demask_step::Mask;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{DecodingDefaults, Family, GgufConventions, LARGEST_WIDTH, Shape, experts, llada, prompts, transformers};
+use super::{DecodingDefaults, Family, GgufConventions, LARGEST_WIDTH, experts, llada, prompts, transformers};
 use crate::{CheckpointError, Warning, config::Fields};
 
 pub(super) const FAMILY: Family = Family {
@@ -29,7 +29,6 @@ pub(super) const FAMILY: Family = Family {
     },
     // The model's card.
     decoding: DecodingDefaults { gen_length: 128, ..llada::FAMILY.decoding },
-    shapes: &[Shape { name: "llada-moe-7b-a1b", config, generation, layers: transformers::LAYERS }],
     ..transformers::CAUSAL
 };
 
@@ -70,22 +69,4 @@ fn refuse_variants(fields: &Fields<'_>) -> Result<(), CheckpointError> {
         return Err(fields.missing("dense_intermediate_size", "a positive whole number"));
     }
     Ok(())
-}
-
-fn config() -> Value {
-    json!({
-        "architectures": ["LLaDAMoEModelLM"], "attention_bias": false, "attention_dropout": 0.0, "clip_qkv": null,
-        "dense_intermediate_size": 8192, "eos_token_id": 156_892, "expert_intermediate_size": 1024,
-        "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02, "max_position_embeddings": 8192,
-        "model_type": "llada", "moe_layer_freq": vec![1; 16], "moe_router_enable_expert_bias": false,
-        "moe_router_score_function": "softmax", "num_attention_heads": 16, "num_experts": 64, "num_experts_per_tok": 8,
-        "num_hidden_layers": 16, "num_key_value_heads": 16, "pad_token_id": 156_892, "partial_rotary_factor": 1,
-        "qk_layernorm": true, "rms_norm_eps": 1e-5, "rope_scaling": null, "rope_theta": 50000.0,
-        "routed_scaling_factor": 1, "shared_expert_intermediate_size": null, "tie_word_embeddings": false,
-        "torch_dtype": "bfloat16", "use_cache": false, "vocab_size": 157_184,
-    })
-}
-
-fn generation() -> Value {
-    json!({"eos_token_id": 156_892, "pad_token_id": 156_892})
 }

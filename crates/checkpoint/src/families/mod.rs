@@ -24,7 +24,7 @@ mod transformers;
 
 use std::fmt;
 
-use demask_model::{ArchSpec, LayerRole, Role, expected_tensors};
+use demask_model::{ArchSpec, ExpectedTensor, LayerRole, Role, expected_tensors};
 use demask_step::{BlockRules, ConfidenceOf, FilterOrder, Mask};
 use demask_tensor::RouterRule;
 use serde_json::Value;
@@ -105,8 +105,6 @@ pub struct Family {
     pub(crate) gguf: GgufConventions,
     /// Conventions of the official decoding.
     pub(crate) decoding: DecodingDefaults,
-    /// Released shapes that random checkpoints imitate.
-    pub(crate) shapes: &'static [Shape],
 }
 
 /// Rows of a tensor that several roles share.
@@ -269,22 +267,28 @@ pub enum MaskDraws {
     ByProbability,
 }
 
-/// Released shape: the configuration files as the authors wrote them.
-pub(crate) struct Shape {
-    /// Name on the command line.
-    pub name: &'static str,
-    /// `config.json`.
-    pub config: fn() -> Value,
-    /// `generation_config.json`.
-    pub generation: fn() -> Value,
-    /// Key of the number of layers.
-    pub layers: &'static str,
-}
-
 impl Family {
     /// Returns the family of a name, in capitals or not.
     pub fn named(name: &str) -> Option<&'static Self> {
         FAMILIES.iter().copied().find(|family| family.name.eq_ignore_ascii_case(name))
+    }
+
+    /// Returns the tensors that files of an architecture have: place among those of the architecture, name, and shape. Roles
+    /// that share a tensor are one of them.
+    pub fn stored_tensors(&self, spec: &ArchSpec) -> Vec<(usize, String, ExpectedTensor)> {
+        let stored = |(place, mut tensor): (usize, ExpectedTensor)| {
+            if let Role::Layer(_, role) = tensor.role
+                && let Some(rows) = (self.fused)(spec, role)
+            {
+                // The first of them brings it.
+                if rows.first > 0 {
+                    return None;
+                }
+                tensor.rows = rows.all;
+            }
+            Some((place, (self.tensor_name)(tensor.role), tensor))
+        };
+        expected_tensors(spec).into_iter().enumerate().filter_map(stored).collect()
     }
 
     /// Returns the name, for people.

@@ -2,9 +2,8 @@
 //! specs/families.md#2).
 
 use demask_step::Mask;
-use serde_json::{Value, json};
 
-use super::{Family, Shape, Vocabulary, dream, qwen2, transformers};
+use super::{Family, Vocabulary, dream, qwen2, transformers};
 
 pub(super) const FAMILY: Family = Family {
     name: "Open-dCoder",
@@ -18,15 +17,6 @@ pub(super) const FAMILY: Family = Family {
     own_specials: &[("<M>", true)],
     gguf: transformers::GGUF,
     decoding: dream::FAMILY.decoding,
-    shapes: &[Shape { name: "open-dcoder-0.5b", config, generation, layers: transformers::LAYERS }],
     relatives: || &[],
     ..qwen2::FAMILY
 };
-
-fn config() -> Value {
-    qwen2::coder("Qwen2ForCausalLM", "qwen2")
-}
-
-fn generation() -> Value {
-    json!({"bos_token_id": 151_643, "eos_token_id": 151_643, "pad_token_id": 151_643})
-}

@@ -1,8 +1,6 @@
 //! Qwen2, Qwen2.5: autoregressive models that guide Dream.
 
-use serde_json::{Value, json};
-
-use super::{Family, GgufConventions, Relative, Shape, Sign, Vocabulary, open_dcoder, prompts, transformers};
+use super::{Family, GgufConventions, Relative, Sign, Vocabulary, open_dcoder, prompts, transformers};
 
 pub(super) const FAMILY: Family = Family {
     name: "Qwen2",
@@ -19,7 +17,6 @@ pub(super) const FAMILY: Family = Family {
         prompts::chat_ml(Some(system), messages, options)
     },
     gguf: GgufConventions { architecture: "qwen2", ..transformers::GGUF },
-    shapes: &[Shape { name: "qwen2.5-1.5b", config: qwen25, generation, layers: transformers::LAYERS }],
     ..transformers::CAUSAL
 };
 
@@ -55,30 +52,3 @@ pub(crate) const SPECIALS: [(&str, bool); 22] = [
     ("<|repo_name|>", false),
     ("<|file_sep|>", false),
 ];
-
-/// Configuration of Qwen2.5-Coder-0.5B under other names.
-pub(super) fn coder(architecture: &str, model_type: &str) -> Value {
-    json!({
-        "architectures": [architecture], "attention_dropout": 0.0, "bos_token_id": 151_643, "eos_token_id": 151_643,
-        "hidden_act": "silu", "hidden_size": 896, "initializer_range": 0.02, "intermediate_size": 4864,
-        "max_position_embeddings": 32768, "max_window_layers": 24, "model_type": model_type, "num_attention_heads": 14,
-        "num_hidden_layers": 24, "num_key_value_heads": 2, "rms_norm_eps": 1e-6, "rope_theta": 1_000_000.0,
-        "sliding_window": null, "tie_word_embeddings": true, "torch_dtype": "bfloat16", "use_cache": true,
-        "use_sliding_window": false, "vocab_size": 151_936,
-    })
-}
-
-fn qwen25() -> Value {
-    json!({
-        "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151_643,
-        "eos_token_id": 151_645, "hidden_act": "silu", "hidden_size": 1536, "initializer_range": 0.02,
-        "intermediate_size": 8960, "max_position_embeddings": 32768, "max_window_layers": 21, "model_type": "qwen2",
-        "num_attention_heads": 12, "num_hidden_layers": 28, "num_key_value_heads": 2, "rms_norm_eps": 1e-6,
-        "rope_theta": 1_000_000.0, "sliding_window": 32768, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
-        "use_cache": true, "use_sliding_window": false, "vocab_size": 151_936,
-    })
-}
-
-fn generation() -> Value {
-    json!({"bos_token_id": 151_643, "eos_token_id": [151_645, 151_643], "pad_token_id": 151_643})
-}

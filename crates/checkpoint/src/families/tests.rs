@@ -82,16 +82,3 @@ fn no_two_families_of_the_list_answer_to_one_name() {
     }
     assert!(FAMILIES.iter().all(|family| Family::named(family.name) == Some(family)));
 }
-
-#[test]
-fn shapes_are_configurations_of_their_own_family() {
-    for (family, shape) in FAMILIES.iter().flat_map(|family| family.shapes.iter().map(move |shape| (family, shape))) {
-        let config = (shape.config)();
-        assert!(config[shape.layers].is_u64(), "{}", shape.name);
-        // What config.json does not tell, the tokenizer of the released model does.
-        let evidence = Evidence { mask_token: family.architecture.is_empty().then_some("<M>"), ..Evidence::default() };
-        let text = config.to_string();
-        let fields = Fields::parse(text.as_bytes(), "config.json").unwrap();
-        assert_eq!(parse(&fields, FAMILIES, None, evidence).unwrap().family, *family, "{}", shape.name);
-    }
-}

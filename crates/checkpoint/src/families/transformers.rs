@@ -43,7 +43,6 @@ pub(super) const CAUSAL: Family = Family {
         sampler: None,
         holes: Holes::Unknown("a causal model fills none"),
     },
-    shapes: &[],
 };
 
 /// Conventions of their GGUF files.
@@ -57,9 +56,6 @@ pub(super) const GGUF: GgufConventions = GgufConventions {
 
 /// Key of the width of the MLP.
 pub(super) const FFN: &str = "intermediate_size";
-
-/// Key of the number of layers.
-pub(super) const LAYERS: &str = "num_hidden_layers";
 
 /// Reads the names of transformers.
 pub(super) fn parse(

@@ -3,10 +3,15 @@
 use demask::Options;
 
 #[cfg(feature = "analyze")]
-use crate::cost::pictures;
+use demask_lab::pictures;
+use demask_lab::{
+    costs::{Predicted, Subject},
+    told::told,
+};
+
 use crate::{
     args::CostArgs,
-    cost::{self, Predicted, Subject, convention, outline, recorded, share},
+    cost::{self, convention, outline, recorded, share},
     exit::usage,
     output,
     settings::{Settings, generate_options, guide, refuse_deadline},
@@ -45,7 +50,7 @@ pub fn run(settings: &Settings, args: &CostArgs) -> anyhow::Result<()> {
         pictures::write(out, &subject, &costs, acceptance.unwrap_or(0.0))?;
         settings.screen.remark(&format!("{} has the pictures", out.join("cost.html").display()));
     }
-    if settings.screen.json { output::json(&costs) } else { Ok(output::text(&cost::told(&costs))?) }
+    if settings.screen.json { output::json(&costs) } else { Ok(output::text(&told(&costs))?) }
 }
 
 /// Refuses flags that have no meaning here.

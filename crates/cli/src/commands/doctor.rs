@@ -1,11 +1,9 @@
 //! `demask doctor`: what this machine offers, and which methods are used on it unless others are named.
 
+use demask::DeviceChoice;
 #[cfg(feature = "cuda")]
-use demask::internals::doctor::{Card, Found};
-use demask::{
-    DeviceChoice,
-    internals::doctor::{Defaults, Doctor, Gpu},
-};
+use demask_lab::doctor::{Card, Found};
+use demask_lab::doctor::{Defaults, Doctor, Gpu};
 
 use crate::{output, settings::Settings};
 

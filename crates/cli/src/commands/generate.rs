@@ -2,11 +2,15 @@
 
 use demask::Prompt;
 use demask::internals::{Opened, decode::DecodingReceipt, demo, model_parts::Convention};
+use demask_lab::{
+    costs::{Predicted, Subject},
+    outline::Outline,
+    told::told,
+};
 use serde_json::json;
 
 use crate::{
     args::GenerateArgs,
-    cost::{Predicted, Subject, told},
     exit::usage,
     files::OutFile,
     load::Source,
@@ -69,7 +73,7 @@ fn beyond_the_demo(source: &Source, prompt: &Prompt) -> Option<String> {
 
 /// The plans of all steps and what they cost, and nothing run.
 fn explain(opened: Opened, request: &Request, settings: &Settings) -> anyhow::Result<()> {
-    let outline = opened.into_outline();
+    let outline = Outline::of(opened);
     let subject = Subject {
         outline: &outline,
         options: &request.options,

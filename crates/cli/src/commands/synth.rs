@@ -1,6 +1,9 @@
 //! `demask synth`: a random checkpoint of a real shape.
 
-use demask::internals::checkpoint::{Like, SynthSpec, synthesise};
+use demask_lab::{
+    shapes::Like,
+    synth::{SynthSpec, synthesise},
+};
 use serde_json::json;
 
 use crate::{

@@ -2,9 +2,10 @@
 
 use demask::Options;
 
+use demask_lab::analysis::acceptance::{Acceptance, measure};
+
 use super::{Subject, loaded};
 use crate::{
-    analysis::acceptance::{Acceptance, measure},
     args::AcceptanceArgs,
     interrupt::{self, Watched},
     settings::Settings,

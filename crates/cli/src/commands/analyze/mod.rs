@@ -14,8 +14,9 @@ use demask_eval::{
     tasks,
 };
 
+use demask_lab::analysis::{Findings, columns, write};
+
 use crate::{
-    analysis::{Findings, columns, write},
     args::{AnalyzeCommand, GenerateArgs, SubjectArgs, flag},
     env,
     exit::usage,

@@ -1,8 +1,9 @@
 //! `demask analyze path`: the fewest forwards that lead to an answer, beside what FreeDave needs.
 
+use demask_lab::analysis::path::Paths;
+
 use super::{Subject, loaded};
 use crate::{
-    analysis::path::Paths,
     args::PathArgs,
     exit::usage,
     interrupt::{self, Watched},

@@ -1,8 +1,9 @@
 //! `demask analyze stability`: how features change from step to step.
 
+use demask_lab::analysis::stability::{Stability, measure};
+
 use super::{Subject, loaded};
 use crate::{
-    analysis::stability::{Stability, measure},
     args::StabilityArgs,
     exit::usage,
     interrupt::{self, Watched},

@@ -7,9 +7,10 @@ use demask::internals::{
 };
 use demask::{Error, Options};
 
+use demask_lab::analysis::staleness::{OfCache, Staleness, measure};
+
 use super::{Subject, loaded};
 use crate::{
-    analysis::staleness::{OfCache, Staleness, measure},
     args::StalenessArgs,
     exit::usage,
     interrupt::{self, Watched},

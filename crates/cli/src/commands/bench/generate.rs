@@ -2,8 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use demask::internals::{Opened, Recorded, Script};
+use demask::internals::{Opened, Script};
 use demask::{Generation, Prompt, Receipt};
+use demask_lab::replay::Recorded;
 use serde::Serialize;
 
 use super::{Ceilings, Rates, Spread, Work, random_tokens, repeats};

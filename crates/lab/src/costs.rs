@@ -1,0 +1,138 @@
+//! Costs of an answer beside those of an autoregressive model of the same shape, computed without weights.
+
+use demask::{
+    Error, Options, Prompt,
+    internals::{DeviceOptions, decode::Session, model_parts::Convention},
+};
+use serde::Serialize;
+
+use crate::{
+    estimate::{Counting, Estimate, EstimateError},
+    outline::Outline,
+    rehearsal::{Assumed, explain, rehearse},
+    replay::Recorded,
+};
+
+/// Costs that cannot be known.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CostError {
+    /// The answer cannot be prepared.
+    #[error(transparent)]
+    Answer(#[from] Error),
+    /// Error: the answer cannot be priced.
+    #[error(transparent)]
+    Estimate(#[from] EstimateError),
+}
+
+impl CostError {
+    /// Returns whether the call itself was wrong, not its execution.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Answer(error) => error.is_usage(),
+            Self::Estimate(EstimateError::Device(error)) => error.is_usage(),
+            Self::Estimate(error) => matches!(error, EstimateError::Replay(_)),
+        }
+    }
+}
+
+/// Model, methods and lengths whose cost is wanted.
+pub struct Subject<'a> {
+    /// The model, perhaps with a guide.
+    pub outline: &'a Outline,
+    /// Options of the decoding.
+    pub options: &'a Options,
+    /// Device of the run.
+    pub device: &'a DeviceOptions,
+    /// Rule for counting operations.
+    pub convention: Convention,
+    /// Key of what is drawn.
+    pub seed: u64,
+}
+
+/// Stand-in for the networks.
+pub enum Predicted<'a> {
+    /// A share of drafts is accepted.
+    Assumed(f64),
+    /// Predictions that another run recorded.
+    Recorded(&'a Recorded),
+}
+
+/// Costs of an answer, beside those of an autoregressive model of the same shape.
+#[derive(Debug, Clone, Serialize)]
+pub struct Costs {
+    /// The model.
+    pub model: String,
+    /// The guide, if the decoder has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guide_model: Option<String>,
+    /// Share of drafts that is accepted; none where a recorded run decides.
+    pub acceptance: Option<f64>,
+    /// Costs of the answer.
+    pub estimate: Estimate,
+    /// Costs of taking one token after the other; none if that is how the model decodes anyway.
+    pub autoregressive: Option<Estimate>,
+}
+
+impl Subject<'_> {
+    fn counting(&self) -> Counting<'_> {
+        Counting { convention: self.convention, device: self.device }
+    }
+
+    /// Returns the costs of an answer to a prompt of this many tokens.
+    pub fn costs(&self, prompt_length: usize, predicted: &Predicted<'_>) -> Result<Costs, CostError> {
+        let prompt = Prompt::Tokens(vec![self.outline.prompter().ordinary_tokens()[0]; prompt_length]);
+        let session = self.outline.prepare(&prompt, self.options)?.into_session();
+        self.costs_of(session, predicted, &mut |_| {})
+    }
+
+    /// Returns the costs of a session, and hands out a line for each of its plans.
+    pub fn costs_of(
+        &self,
+        mut session: Session,
+        predicted: &Predicted<'_>,
+        tell: &mut dyn FnMut(String),
+    ) -> Result<Costs, CostError> {
+        let (prompter, counting) = (self.outline.prompter(), self.counting());
+        let (spec, session) = (prompter.spec().clone(), &mut session);
+        let (estimate, acceptance) = match *predicted {
+            Predicted::Assumed(acceptance) => {
+                let mut stand_in = Assumed::new(prompter, acceptance, self.seed);
+                let estimate = self.outline.estimate(spec, session, counting, &mut |session, price| {
+                    explain(session, &mut stand_in, tell, price)
+                })?;
+                (estimate, Some(acceptance))
+            }
+            Predicted::Recorded(recorded) => {
+                let networks = self.outline.prompters();
+                let estimate = self.outline.estimate(spec, session, counting, &mut |session, price| {
+                    recorded.clone().script(session, &networks, price).map(drop)
+                })?;
+                (estimate, None)
+            }
+        };
+        let guide_model = self.outline.guide().filter(|_| session.has_guide());
+        let layout = session.layout();
+        Ok(Costs {
+            model: prompter.name().to_owned(),
+            guide_model: guide_model.map(|guide| guide.prompter().name().to_owned()),
+            acceptance,
+            autoregressive: self.autoregressive(layout.response(), layout.gen_length())?,
+            estimate,
+        })
+    }
+
+    /// Returns the costs of taking one token after the other, unless that is how the model decodes anyway.
+    fn autoregressive(&self, prompt_length: usize, gen_length: usize) -> Result<Option<Estimate>, CostError> {
+        let prompter = self.outline.prompter();
+        if prompter.facts().mask_id.is_none() {
+            return Ok(None);
+        }
+        let (spec, mut session) = self.outline.autoregressive(prompt_length, gen_length, self.options)?;
+        let mut stand_in = Assumed::new(prompter, 0.0, self.seed);
+        let estimate = self.outline.estimate(spec, &mut session, self.counting(), &mut |session, price| {
+            rehearse(session, &mut stand_in, price)
+        })?;
+        Ok(Some(estimate))
+    }
+}

@@ -1,0 +1,7 @@
+//! All integration tests of this crate in one binary.
+
+mod common;
+mod estimates;
+mod models;
+mod own_methods;
+mod shapes;
