@@ -7,6 +7,7 @@ pub mod analysis;
 pub mod costs;
 pub mod doctor;
 pub mod estimate;
+pub mod measuring;
 pub mod outline;
 #[cfg(feature = "analyze")]
 pub mod pictures;

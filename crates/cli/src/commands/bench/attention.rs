@@ -12,10 +12,16 @@ use demask::internals::{
     measure::trial::AttentionTrial,
     tensor::{AttentionShape, Dtype},
 };
+use demask_lab::measuring::{Ceilings, Rates, Spread, Work};
 use serde::Serialize;
 
-use super::{Ceilings, Rates, Reports, Spread, Work, one_kernel, repeats, row_counts, single, size};
-use crate::{args::AttentionArgs, exit::usage, interrupt::Watched, settings::Settings};
+use super::{Reports, one_kernel, repeats, row_counts, single, size};
+use crate::{
+    args::AttentionArgs,
+    exit::usage,
+    interrupt::{self, Watched},
+    settings::Settings,
+};
 
 /// Most rows, and most keys.
 const MOST: usize = 1 << 18;
@@ -139,6 +145,7 @@ impl Asked<'_> {
         for &rows in self.all_rows {
             let mut trial = AttentionTrial::new(options, self.shape, (rows, self.keys))?;
             let seconds = Spread::timed(self.repeat, || {
+                interrupt::check()?;
                 trial.run();
                 Ok(())
             })?;
@@ -156,7 +163,10 @@ impl Asked<'_> {
             let mut trial = cuda::trial::AttentionTrial::new(&mut backend, self.shape, (rows, self.keys))?;
             let most = if self.every { usize::MAX } else { 1 };
             for (place, kernel) in trial.kernels().into_iter().enumerate().take(most) {
-                let seconds = Spread::measure(self.repeat, || Ok(trial.run(kernel)?))?;
+                let seconds = Spread::measure(self.repeat, || {
+                    interrupt::check()?;
+                    Ok(trial.run(kernel)?)
+                })?;
                 ways.push(Way { rows, kernel: Some(kernel), chosen: place == 0, seconds });
             }
         }

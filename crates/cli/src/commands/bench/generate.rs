@@ -4,10 +4,13 @@ use std::ops::ControlFlow;
 
 use demask::internals::{Opened, Script};
 use demask::{Generation, Prompt, Receipt};
-use demask_lab::replay::Recorded;
+use demask_lab::{
+    measuring::{Ceilings, Rates, Spread, Work, random_tokens},
+    replay::Recorded,
+};
 use serde::Serialize;
 
-use super::{Ceilings, Rates, Spread, Work, random_tokens, repeats};
+use super::repeats;
 use crate::{
     args::BenchGenerateArgs,
     cost::recorded,
@@ -80,6 +83,7 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
     let ceilings = Ceilings::of(device, settings.source.stored_dtype(settings.screen)?)?;
     let (mut last, mut read): (Option<Generation>, u64) = (None, 0);
     let seconds = Spread::timed(repeat, || {
+        interrupt::check()?;
         let go_on = || if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         let mut answer = model.prepare(&prompt, &options)?;
         if let Some(script) = &script {

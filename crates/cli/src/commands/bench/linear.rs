@@ -13,9 +13,10 @@ use demask::internals::{
     measure::{reading::Reading, trial::LinearTrial},
     tensor::Dtype,
 };
+use demask_lab::measuring::{Ceilings, Rates, Spread, WARM, Work};
 use serde::Serialize;
 
-use super::{Ceilings, Rates, Reports, Spread, WARM, Work, one_kernel, repeats, row_counts, single, size};
+use super::{Reports, one_kernel, repeats, row_counts, single, size};
 use crate::{
     args::{LinearArgs, SharedArgs},
     exit::usage,

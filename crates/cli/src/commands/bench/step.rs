@@ -12,10 +12,17 @@ use demask::internals::{
     tensor::PartSeconds,
 };
 use demask::{DeviceChoice, Model};
+use demask_lab::measuring::{Ceilings, Rates, Spread, WARM, Work, random_tokens};
 use serde::Serialize;
 
-use super::{Ceilings, Rates, Reports, Spread, WARM, Work, random_tokens, repeats, row_counts};
-use crate::{args::StepArgs, exit::usage, interrupt::Watched, load::load, settings::Settings};
+use super::{Reports, repeats, row_counts};
+use crate::{
+    args::StepArgs,
+    exit::usage,
+    interrupt::{self, Watched},
+    load::load,
+    settings::Settings,
+};
 
 /// Most drafts side by side.
 const MOST_DRAFTS: usize = 64;
@@ -224,6 +231,7 @@ fn forwards(
     network.check(&[step])?;
     let (mut before, mut taken, read) = (network.part_seconds(), Vec::new(), network.expert_bytes_read());
     let seconds = Spread::timed(repeat, || {
+        interrupt::check()?;
         network.step(&[step], &mut answers)?;
         let now = network.part_seconds();
         taken.push(PartSeconds {
