@@ -148,6 +148,7 @@ mod tests {
             context: 64,
             layers: 3,
             blocks: demask_step::BlockRules::default(),
+            free_rows: crate::FREE_ROWS,
         };
         let mut options = SessionOptions::new(facts, CanvasSpec::Prompt { tokens: vec![1, 2], gen_length: 8 });
         (options.decoder, options.cache) = (decoder.parse().unwrap(), cache.parse().unwrap());
@@ -178,6 +179,7 @@ mod tests {
             context: 64,
             layers: 3,
             blocks: demask_step::BlockRules::default(),
+            free_rows: crate::FREE_ROWS,
         };
         let mut options = SessionOptions::new(facts, CanvasSpec::Prompt { tokens: vec![1], gen_length: 8 });
         options.decoder = crate::decoder::FreeDave { d: crate::spec::OrAuto::Given(0), ..Default::default() }.into();

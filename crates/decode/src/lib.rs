@@ -50,8 +50,8 @@ pub use event::{Commit, Counts, Event, Finish, GuideCounts, Logprob, Output, Rep
 pub use guide::{Agreement, Alignment, GuideOptions, GuideText, GuideUse, Translator};
 pub use layout::Layout;
 pub use legality::Exactness;
-pub use options::{CanvasSpec, ModelFacts, SessionOptions, StopRule};
-pub use receipt::{CurveReceipt, DecodingReceipt};
+pub use options::{CanvasSpec, FREE_ROWS, ModelFacts, SessionOptions, StopRule};
+pub use receipt::DecodingReceipt;
 pub use recommended::{Named, Others, complete, recommended};
 pub use registry::Registry;
 pub use resolve::Setup;

@@ -1,8 +1,6 @@
 //! Options of a session.
 
-use std::sync::Arc;
-
-use demask_step::{BlockRules, ConfidenceOf, CostCurve, FilterOrder, Mask, MaskKind, Position, TokenId};
+use demask_step::{BlockRules, ConfidenceOf, FilterOrder, Mask, MaskKind, Position, TokenId};
 
 use crate::{
     cache::{CACHES, CacheSpec},
@@ -30,7 +28,12 @@ pub struct ModelFacts {
     pub layers: usize,
     /// Rules for its blocks, if it decodes block by block.
     pub blocks: BlockRules,
+    /// Rows that hardly lengthen a forward on the device that runs it; [`FREE_ROWS`] without one.
+    pub free_rows: usize,
 }
+
+/// Rows that are taken as nearly free where no device runs the model.
+pub const FREE_ROWS: usize = 16;
 
 /// First content of the canvas.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,9 +154,6 @@ pub struct SessionOptions {
     /// Keep the log-probability of each committed token, and this many of the most probable tokens beside it
     /// ([`Session::logprob`](crate::Session::logprob)). Tokens never depend on it.
     pub top_logprobs: Option<usize>,
-    /// Cost of forwards, for decoders that choose by it: frozen for the session. The shipped curve if unset. Tokens
-    /// never depend on it.
-    pub cost_curve: Option<Arc<CostCurve>>,
 }
 
 impl SessionOptions {
@@ -189,7 +189,6 @@ impl SessionOptions {
             mute: Vec::new(),
             guide: None,
             top_logprobs: None,
-            cost_curve: None,
         }
     }
 }

@@ -151,11 +151,6 @@ impl Prepared {
         }
     }
 
-    /// Returns the session, to give it what only a loaded model knows.
-    pub(crate) fn session_mut(&mut self) -> &mut Session {
-        &mut self.session
-    }
-
     /// Returns which of the model's guides judges its drafts.
     pub(crate) fn guide(&self) -> Option<usize> {
         self.guide

@@ -126,7 +126,7 @@ impl Subject<'_> {
         if prompter.facts().mask_id.is_none() {
             return Ok(None);
         }
-        let (spec, mut session) = self.outline.autoregressive(prompt_length, gen_length, self.options)?;
+        let (spec, mut session) = self.outline.autoregressive(prompt_length, gen_length)?;
         let mut stand_in = Assumed::new(prompter, 0.0, self.seed);
         let estimate = self.outline.estimate(spec, &mut session, self.counting(), &mut |session, price| {
             rehearse(session, &mut stand_in, price)

@@ -183,9 +183,6 @@ pub enum Error {
     /// Error: no text to judge, or no text before it.
     #[error("a likelihood needs a text and something before it: the prompt or the continuation is empty")]
     EmptyLikelihood,
-    /// The cost curve is not usable.
-    #[error(transparent)]
-    CostCurve(#[from] crate::CurveFileError),
     /// No memory for the sequence.
     #[error(transparent)]
     Open(#[from] OpenError),

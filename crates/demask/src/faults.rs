@@ -180,10 +180,6 @@ impl Inspect for Faulty {
         self.inner.time_parts(on);
     }
 
-    fn run_layers(&mut self, few: Option<usize>) {
-        self.inner.run_layers(few);
-    }
-
     fn part_seconds(&self) -> PartSeconds {
         self.inner.part_seconds()
     }

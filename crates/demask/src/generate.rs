@@ -157,19 +157,6 @@ impl Front {
         })
     }
 
-    /// Returns a note about a curve that was measured elsewhere.
-    fn curve_note(&self, session: &Session) -> Option<String> {
-        let curve = session.receipt().cost_curve?;
-        let own = crate::cost_curve::curve_model(&self.prompter);
-        let elsewhere = curve.machine != self.device || curve.model != own;
-        elsewhere.then(|| {
-            format!(
-                "the cost curve is of {} on {}, and this is {own} on {}: choices go by it, tokens do not",
-                curve.model, curve.machine, self.device
-            )
-        })
-    }
-
     fn generation(&self, answer: Prepared, spent: &Spent, bytes: u64) -> Generation {
         let guide = answer.guide();
         let Answered { session, text, stop_text, holes, hole_positions, logprobs, length, prepared } =
@@ -191,7 +178,6 @@ impl Front {
                 device: self.device.clone(),
                 decoding: session.receipt(),
                 more: length.more(output.finish),
-                cost_curve_note: self.curve_note(&session),
                 guide_nfe: session.counts().guide.nfe,
                 guide: self.guided(&session, guide),
                 seconds: Seconds {

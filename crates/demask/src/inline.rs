@@ -4,11 +4,11 @@ use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
 use demask_decode::Session;
 use demask_model::Inspect;
-use demask_step::{CostCurve, OpenError, TokenId};
+use demask_step::{OpenError, TokenId};
 
 use crate::{
     Class, Error, Generation, Likelihood, LikelihoodOptions, Model, NetworkId, Observer, Options, Outcome, Prepared,
-    Prompt, Refused, RequestId, RunEvent, Scheduler, SharedCurve, Task,
+    Prompt, Refused, RequestId, RunEvent, Scheduler, Task,
     guide::{self, Bridge, Guiding},
     model::{Front, Guide},
     scheduler::Attendant,
@@ -72,41 +72,10 @@ impl Model {
     /// If it could never run.
     pub fn submit(&mut self, task: impl Into<Task>, class: Class) -> Result<RequestId, Error> {
         let mut task = task.into();
-        if let Some(session) = task.session().filter(|session| session.wants_curve()) {
-            session.set_curve(self.curve().curve());
-        }
         let class = task.end_by(class);
         let guide = self.networks.get(1 + task.guide()).copied();
         let on: Vec<NetworkId> = self.networks.first().copied().into_iter().chain(guide).collect();
         self.scheduler.submit(task, &on, class).map_err(|Refused { error, .. }| error.into())
-    }
-
-    /// Returns what forwards of its network cost: measured when it is first asked for, and never again, or the shipped
-    /// curve where there is no memory to measure it.
-    pub fn curve(&mut self) -> SharedCurve {
-        if self.curve.is_none() {
-            let measured = self.measure_curve();
-            if let Err(error) = &measured {
-                tracing::warn!(%error, "the cost curve cannot be measured, the shipped one is used");
-            }
-            self.curve = Some(measured.unwrap_or_else(|_| CostCurve::shipped()).into());
-        }
-        self.curve.clone().unwrap_or_else(|| CostCurve::shipped().into())
-    }
-
-    /// Returns whether it knows its cost curve already.
-    pub fn has_curve(&self) -> bool {
-        self.curve.is_some()
-    }
-
-    /// Takes a cost curve in place of one that it would measure.
-    pub fn use_curve(&mut self, curve: SharedCurve) {
-        self.curve = Some(curve);
-    }
-
-    /// Returns what its cost curve says of the machine and of the model.
-    pub fn curve_names(&self) -> (String, String) {
-        (self.network().describe(), crate::cost_curve::curve_model(self.prompter()))
     }
 
     /// Returns whether every request is over and was handed over.

@@ -24,7 +24,6 @@
 mod answer;
 mod builder;
 mod chat;
-mod cost_curve;
 mod costs;
 #[cfg(feature = "demo")]
 #[doc(hidden)]
@@ -72,7 +71,6 @@ mod trace;
 
 pub use builder::Builder;
 pub use chat::Chat;
-pub use cost_curve::{CurveFileError, SharedCurve};
 pub use demask_checkpoint::{FamilyChoice, Message};
 pub use demask_decode::{CacheSpec, DecoderSpec, Exactness, Finish, Registry};
 pub use device::{ActivationChoice, DeviceChoice, DtypeChoice, WeightChoice};

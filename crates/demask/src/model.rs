@@ -22,7 +22,7 @@ use demask_tensor::Backend;
 use crate::{BackendOptions, DeviceChoice};
 use crate::{
     DeviceOptions, Error, Footprint, KeptMatrices, NetworkId, Options, Outline, Over, Prepared, Prompt, Scheduler,
-    SharedCurve, Task, TooLarge, UnusableDevice, WeightChoice,
+    Task, TooLarge, UnusableDevice, WeightChoice,
     guide::{self, Bridge, Guiding, Named},
     receipt::DeviceUse,
 };
@@ -198,8 +198,6 @@ pub struct Model {
     pub(crate) networks: Vec<NetworkId>,
     /// Requests that ended while another one was waited for.
     pub(crate) over: Vec<Over>,
-    /// Cost curve of its network, once a request needed it.
-    pub(crate) curve: Option<SharedCurve>,
     /// Bytes that each network may keep of prefixes.
     pub(crate) prefix_bytes: u64,
 }
@@ -588,12 +586,13 @@ impl Model {
 
     fn of(mut prompter: Prompter, network: Box<dyn Inspect>, started: Instant) -> Self {
         prompter.free_memory = Some(network.available().1);
+        prompter.facts.free_rows = network.rows().free;
         let (device, weights, meter) = (network.describe(), network.weight_bytes(), network.memory_meter());
         let mut scheduler = Scheduler::new();
         let networks = vec![scheduler.add(network)];
         let (load_time, guides) = (started.elapsed(), Vec::new());
         let front = Arc::new(Front { prompter, load_time, device, weights, meter, guides });
-        let mut model = Self { front, scheduler, networks, over: Vec::new(), curve: None, prefix_bytes: 0 };
+        let mut model = Self { front, scheduler, networks, over: Vec::new(), prefix_bytes: 0 };
         model.limit_memory();
         model
     }
@@ -628,5 +627,6 @@ fn facts(text: &CheckpointText) -> ModelFacts {
         context: spec.context,
         layers: spec.layers,
         blocks: spec.blocks,
+        free_rows: demask_decode::FREE_ROWS,
     }
 }

@@ -1,6 +1,5 @@
 //! Options of one generation: one type, whether they come from flags, JSON, a sweep or a program.
 
-use crate::SharedCurve;
 use demask_decode::{
     CacheSpec, DecoderSpec, GuideUse, Named, Others, Remasking, Schedule,
     names::{UnknownName, same},
@@ -49,8 +48,6 @@ pub enum OptionType {
     Word,
     /// A method with its parameters.
     Method,
-    /// A cost curve.
-    Curve,
 }
 
 impl OptionType {
@@ -63,7 +60,7 @@ impl OptionType {
             Self::Text | Self::Word => &["string"],
             Self::Texts => &["array", "string"],
             Self::Tokens => &["array", "integer"],
-            Self::Method | Self::Curve => &["string", "object"],
+            Self::Method => &["string", "object"],
         }
     }
 }
@@ -84,6 +81,16 @@ pub enum OptionError {
         found: String,
         /// Values that the option takes.
         expected: String,
+    },
+    /// Error: the option was removed.
+    #[error("`{option}` was removed, version {version} had it: {instead}")]
+    Removed {
+        /// The option.
+        option: &'static str,
+        /// Last version that had it.
+        version: &'static str,
+        /// Advice.
+        instead: &'static str,
     },
     /// A method that does not exist, or does not take these parameters.
     #[error("{0}")]
@@ -257,20 +264,6 @@ macro_rules! words {
     )+};
 }
 
-/// A curve from a file, or the shipped one by that name. JSON has the curve itself, or that name: JSON
-/// may come from anywhere and must not name files to read.
-impl OptionValue for SharedCurve {
-    const TAKES: OptionType = OptionType::Curve;
-
-    fn from_text(text: &str) -> Result<Self, Unread> {
-        Self::named(text).map_err(|error| Unread::Because(error.to_string()))
-    }
-
-    fn from_json(value: Value) -> Result<Self, Unread> {
-        Self::from_value(&value).map_err(|error| Unread::Because(error.to_string()))
-    }
-}
-
 words!(Remasking, "a name"; Schedule, "a name"; EarlyStop, "the name of a stop rule");
 
 macro_rules! methods {
@@ -314,7 +307,10 @@ macro_rules! written {
     };
 }
 
-written!(usize, u32, u64, f32, bool, String, Vec<String>, Vec<u32>, SharedCurve; Remasking, Schedule, DecoderSpec, CacheSpec, EarlyStop);
+written!(usize, u32, u64, f32, bool, String, Vec<String>, Vec<u32>; Remasking, Schedule, DecoderSpec, CacheSpec, EarlyStop);
+
+/// Options that version 0.1.0 had, each with an advice.
+const REMOVED: &[(&str, &str)] = &[("cost_curve", "omit it, freedave drafts as many lanes as are nearly free")];
 
 /// Declares the options once: the fields, their names, and how they are read and written.
 macro_rules! options {
@@ -448,8 +444,6 @@ options! {
         top_logprobs: usize,
         /// The guide, by its name, of a model that has several.
         guide: String,
-        /// Cost of forwards, for decoders that choose by it: a file that `bench curve` wrote, or `shipped`.
-        cost_curve: SharedCurve,
         /// Texts that end the answer; they are not part of it.
         stop: Vec<String>,
         /// Keep the stop text that ended the answer at its end.
@@ -553,6 +547,9 @@ impl<'de> Visitor<'de> for OptionsVisitor {
 }
 
 fn unknown(name: &str) -> OptionError {
+    if let Some(&(option, instead)) = REMOVED.iter().find(|(option, _)| same(option, name)) {
+        return OptionError::Removed { option, version: "0.1.0", instead };
+    }
     let known = Options::FIELDS.iter().map(|field| field.name).collect();
     OptionError::Unknown(UnknownName { what: "option", found: name.to_owned(), known })
 }
@@ -594,7 +591,6 @@ mod tests {
                 "stop_rule" => "whole-block",
                 "decoder" => "static",
                 "cache" => "none",
-                "cost_curve" => "shipped",
                 _ if field.switch => "on",
                 _ => "1",
             };
@@ -610,6 +606,10 @@ mod tests {
     fn wrong_options_are_refused_in_one_line_that_names_them() {
         for (json, told) in [
             (r#"{"step":1}"#, "unknown option \"step\", did you mean \"steps\"? (known: gen_length, "),
+            (
+                r#"{"cost-curve":"shipped"}"#,
+                "`cost_curve` was removed, version 0.1.0 had it: omit it, freedave drafts as many lanes as are nearly free",
+            ),
             (r#"{"steps":"1"}"#, "`steps` is \"1\", expected a whole number from 0 on"),
             (r#"{"steps":-1}"#, "`steps` is -1, expected a whole number from 0 on"),
             (r#"{"steps":1.5}"#, "`steps` is 1.5, expected a whole number from 0 on"),

@@ -9,7 +9,7 @@ use demask_step::{Mask, TokenId};
 use demask_tensor::Dtype;
 
 use crate::{
-    Error, Options, Prepared, Prompt, Prompter, SharedCurve,
+    Error, Options, Prepared, Prompt, Prompter,
     guide::{Bridge, Guiding},
 };
 
@@ -89,21 +89,15 @@ impl Outline {
     }
 
     /// Returns the same network trained to take one token after the other, and a session that decodes as many tokens behind
-    /// as long a prompt with it; its forwards are priced on the curve of `options`, if they have one.
+    /// as long a prompt with it.
     ///
     /// # Errors
     /// If they are more than the context holds.
-    pub fn autoregressive(
-        &self,
-        prompt: usize,
-        gen_length: usize,
-        options: &Options,
-    ) -> Result<(ArchSpec, Session), Error> {
+    pub fn autoregressive(&self, prompt: usize, gen_length: usize) -> Result<(ArchSpec, Session), Error> {
         let spec = ArchSpec { attention: Mask::Causal, shift: 1, ..self.prompter.spec().clone() };
         let facts = ModelFacts { mask: Mask::Causal, shift: 1, mask_id: None, ..self.prompter.facts().clone() };
         let tokens: Vec<TokenId> = vec![self.prompter.ordinary_tokens()[0]; prompt];
         let canvas = demask_decode::CanvasSpec::Prompt { tokens, gen_length };
-        let cost_curve = options.cost_curve.as_ref().map(SharedCurve::curve);
-        Ok((spec, Session::new(SessionOptions { cost_curve, ..SessionOptions::new(facts, canvas) })?))
+        Ok((spec, Session::new(SessionOptions::new(facts, canvas))?))
     }
 }

@@ -8,7 +8,7 @@ use demask_decode::{
 use demask_step::{Mask, TokenId};
 
 use crate::{
-    Error, OptionError, Options, Prompt, Prompter, SharedCurve,
+    Error, OptionError, Options, Prompt, Prompter,
     guide::Guiding,
     length::{Length, Limit},
     logprob,
@@ -80,7 +80,6 @@ impl Prompter {
             confidence: decoding.confidence,
             seed: options.seed.unwrap_or(0),
             top_logprobs: self.alternatives("top_logprobs", options.top_logprobs)?,
-            cost_curve: options.cost_curve.as_ref().map(SharedCurve::curve),
             end_ids: if options.ignores_eos() { Vec::new() } else { self.end_ids().to_vec() },
             stop_ids: self.stop_ids(options)?,
             stop: self.stop_rule(options)?,

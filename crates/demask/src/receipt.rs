@@ -17,9 +17,6 @@ pub struct Receipt {
     /// How to get a longer answer, if this one was cut by its length; names of options stand in backticks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub more: Option<String>,
-    /// Origin of the requested cost curve, if it was not measured on this model and machine.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cost_curve_note: Option<String>,
     /// Forwards of the guide.
     pub guide_nfe: usize,
     /// Counts of the guide, if there was one.

@@ -33,15 +33,6 @@ impl Task {
         }
     }
 
-    /// The session that decodes it, if one does.
-    pub(crate) fn session(&mut self) -> Option<&mut Session> {
-        match self {
-            Self::Answer(answer) => Some(answer.session_mut()),
-            Self::Session(session) => Some(session),
-            Self::Likelihood(_) => None,
-        }
-    }
-
     /// Joins the deadline of its class with its own: it ends by the earlier one, and waits in that order.
     pub(crate) fn end_by(&mut self, class: Class) -> Class {
         match self {

@@ -155,6 +155,7 @@ fn ticks_with(shift: u32, decoder: &str, cache: &str, cfg_scale: f32) {
         context: 512,
         layers: 3,
         blocks: demask_step::BlockRules::default(),
+        free_rows: demask_decode::FREE_ROWS,
     };
     let canvas = CanvasSpec::Prompt { tokens: vec![1, 2, 3], gen_length: 64 };
     let options = SessionOptions {
@@ -209,6 +210,7 @@ fn forwards_that_many_share() {
             context: 512,
             layers: 3,
             blocks: demask_step::BlockRules::default(),
+            free_rows: demask_decode::FREE_ROWS,
         }
     };
     let methods = [
@@ -298,6 +300,7 @@ fn forwards_behind_a_prefix() {
                 context: 512,
                 layers: 3,
                 blocks: demask_step::BlockRules::default(),
+                free_rows: demask_decode::FREE_ROWS,
             };
             let canvas = CanvasSpec::Prompt { tokens: (0..64).collect(), gen_length: 64 };
             let options = SessionOptions {

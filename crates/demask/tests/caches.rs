@@ -34,6 +34,7 @@ fn options(shift: usize, cache: &str) -> SessionOptions {
         context: 512,
         layers: 3,
         blocks: demask_step::BlockRules::default(),
+        free_rows: demask_decode::FREE_ROWS,
     };
     let canvas = CanvasSpec::Prompt { tokens: (20..20 + PROMPT as u32).collect(), gen_length: LENGTH };
     SessionOptions {

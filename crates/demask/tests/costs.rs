@@ -122,6 +122,7 @@ fn caches_x9_counted_operations_are_the_formulas() {
             context: spec.context,
             layers: spec.layers,
             blocks: demask_step::BlockRules::default(),
+            free_rows: demask_decode::FREE_ROWS,
         };
         for (decoder, cache, remasking, block) in runs() {
             let shape = Shape { prompt: 7, length: 12, block };
@@ -201,6 +202,7 @@ fn average(formula: Formula, shift: u32, shape: Shape, cache: &str, head: &dyn F
         context: 4096,
         layers: 3,
         blocks: demask_step::BlockRules::default(),
+        free_rows: demask_decode::FREE_ROWS,
     };
     let mut session = Session::new(options(facts, shape, cache)).unwrap();
     let mut sum = 0.0;

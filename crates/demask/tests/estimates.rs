@@ -340,7 +340,7 @@ fn costs(like: &str, (prompt, length): Lengths, decoder: &str, cache: &str, acce
 /// Estimate of the same network that takes one token after the other.
 fn autoregressive(like: &str, (prompt, length): Lengths) -> Estimate {
     let (outline, device) = (shape(like), device());
-    let (spec, mut session) = outline.autoregressive(prompt, length, &Options::default()).unwrap();
+    let (spec, mut session) = outline.autoregressive(prompt, length).unwrap();
     let mut stand_in = Assumed::new(outline.prompter(), 0.0, 0);
     let found = outline
         .estimate(spec, &mut session, counting(&device), &mut |session, price| rehearse(session, &mut stand_in, price));

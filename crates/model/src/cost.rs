@@ -52,7 +52,7 @@ impl Asked<'_> {
         let held = plan.row(lane, position).map(|row| self.tokens[row]);
         let skip = self.ask.only_where.is_some_and(|wanted| held.is_some_and(|token| token != wanted));
         let position = plan.predictor(position, spec.shift as u32);
-        let rank = plan.live.rank(position).filter(|&rank| !skip && rank < plan.rows_of(lane))?;
+        let rank = plan.live.rank(position).filter(|_| !skip)?;
         Some(Predictor { position, rank })
     }
 }
@@ -87,8 +87,7 @@ pub fn step_cost(spec: &ArchSpec, convention: Convention, asked: Asked<'_>, incr
 /// Returns how many keys a step must read: those of its sequence that any row sees, and what each draft writes for itself.
 pub fn keys_read(plan: &StepPlan) -> u64 {
     let limit = plan.live.last().map_or(0, |last| plan.mask.limit(last, plan.visible));
-    let longest = (0..plan.lanes.count()).map(|lane| plan.rows_of(lane)).max().unwrap_or(0);
-    u64::from(limit) + (plan.rows() - longest) as u64
+    u64::from(limit) + plan.rows().saturating_sub(plan.live.len()) as u64
 }
 
 /// Rows that the head reads.
@@ -158,9 +157,8 @@ impl Rows {
     /// All live rows of a plan.
     fn live(plan: &StepPlan) -> Self {
         let rows = plan.rows() as f64;
-        let of_lane = |lane| plan.live.iter().take(plan.rows_of(lane));
-        let positions = (0..plan.lanes.count()).flat_map(of_lane);
-        let keys = positions.map(|position| f64::from(plan.mask.limit(position, plan.visible))).sum();
+        let limit = |position| f64::from(plan.mask.limit(position, plan.visible));
+        let keys = (0..plan.lanes.count()).flat_map(|_| plan.live.iter()).map(limit).sum();
         Self { computed: rows, stored: rows, compared: 0.0, keys }
     }
 

@@ -16,7 +16,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod cost_curve;
 mod device;
 mod head;
 mod network;
@@ -27,7 +26,6 @@ pub mod random;
 mod tokens;
 mod work;
 
-pub use cost_curve::{CostCurve, CurveError, HeadPoint, LayersPoint};
 pub use device::{Allocated, DeviceError, DeviceMemory, MemoryMeter, OutOfMemory};
 pub use head::{ConfidenceOf, FilterOrder, HeadAsk, HeadRequest, Judged, Predictions, Sampling};
 pub use network::{

@@ -146,7 +146,8 @@ pub struct LaunchKind(pub u32);
 pub struct RowBudget {
     /// Most rows of one forward, all sequences and lanes together.
     pub capacity: usize,
-    /// First guess of how many more rows hardly lengthen a forward.
+    /// Rows that hardly lengthen a forward: the same in every run on a device. What running forwards show takes its place where
+    /// requests share a forward.
     pub free: usize,
     /// Most rows of a request in one forward, where it can be cut.
     pub piece: usize,

@@ -1,7 +1,7 @@
 //! Work for networks: something that wants forwards, is fed their predictions, and is over one day.
 
 use crate::{
-    Blend, HeadAsk, Position, Predictions, Prefix, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId, room,
+    Blend, HeadAsk, Position, Predictions, Prefix, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId,
 };
 
 /// A state machine that runs on networks without owning them: the decoding of a canvas, the draws of a likelihood.
@@ -119,7 +119,6 @@ impl Request {
     pub fn reserve(&mut self, needs: &SequenceNeeds) {
         self.tokens.reserve(needs.rows);
         self.plan.reserve(needs.positions);
-        room(&mut self.plan.ends, needs.drafts);
         self.ask.states.reserve(needs.drafts.max(1));
         self.ask.judge.reserve(needs.predictions * needs.judge_width);
     }

@@ -91,8 +91,8 @@ pub trait Backend: Send {
     fn memory_meter(&self) -> Option<Arc<dyn MemoryMeter>> {
         None
     }
-    /// First guess of how many more rows hardly lengthen a forward.
-    fn free_rows(&self) -> usize;
+    /// Rows that hardly lengthen a forward that reads this many bytes of weights. The same in every run on a device.
+    fn free_rows(&self, weights: usize) -> usize;
     /// Bytes of a workspace for launches up to this shape, roughly from above.
     fn workspace_bytes(&self, shape: &WorkspaceShape) -> u64;
     /// Makes room for launches up to this shape; growing keeps nothing of the old contents.

@@ -51,9 +51,6 @@ pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
     }
     let mut show = Show::new(&model, &request.options, screen, Ways { watch: args.watch, trace });
     let answer = show.answer(&mut model, answer)?;
-    if let Some(note) = answer.receipt.cost_curve_note.as_ref().filter(|_| !screen.quiet) {
-        output::note(note);
-    }
     show.finish(&answer)
 }
 

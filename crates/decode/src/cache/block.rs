@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use demask_step::{Keep, Lanes, Mask, MaskKind, Position, SequenceNeeds, StepPlan, Stores};
 
-use super::{CacheKind, CachePolicy, CacheTraits, Extent, Memory, Upkeep};
+use super::{CacheKind, CachePolicy, CacheTraits, Memory, Upkeep};
 use crate::{
     choices,
     decoder::{Accepted, Progress, Query, View},
@@ -237,10 +237,6 @@ impl CachePolicy for BlockCache {
         }
     }
 
-    fn extent(&self, _view: &View<'_>, end: Position) -> Extent {
-        Extent { rows: end.saturating_sub(self.stored) as usize, keys: end as usize }
-    }
-
     fn memory(&self) -> Memory {
         if self.dual { Memory::OfHistory } else { Memory::OfState }
     }
@@ -248,6 +244,10 @@ impl CachePolicy for BlockCache {
     fn draft_span(&self, layout: &Layout, blocks: usize) -> usize {
         // One finished block may still wait to be stored.
         ((blocks + 1) * layout.block_length()).min(layout.len())
+    }
+
+    fn draft_rows(&self, layout: &Layout, blocks: usize) -> usize {
+        (blocks * layout.block_length()).min(layout.len())
     }
 
     /// Whole blocks of the prompt, but for the row that predicts what stands behind them.

@@ -3,7 +3,7 @@
 
 use demask_step::{Lanes, MaskKind, Position, Positions, StepPlan};
 
-use super::{CacheKind, CachePolicy, Extent, Memory};
+use super::{CacheKind, CachePolicy, Memory};
 use crate::{
     choices,
     decoder::{Progress, Query, View},
@@ -205,15 +205,6 @@ impl CachePolicy for Freezing {
             self.freeze(view.canvas.first_open_after(progress.held()), view.layout.len());
         }
         self.closing.note(progress);
-    }
-
-    fn extent(&self, view: &View<'_>, end: Position) -> Extent {
-        let length = view.layout.len();
-        if !self.begun {
-            return Extent { rows: length, keys: length };
-        }
-        let behind = view.canvas.first_open().saturating_add(self.lookahead).max(end as usize).min(length);
-        Extent { rows: behind.saturating_sub(self.start(view)), keys: length }
     }
 
     fn memory(&self) -> Memory {

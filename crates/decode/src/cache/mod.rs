@@ -173,15 +173,6 @@ pub enum Upkeep {
     Rides,
 }
 
-/// Rows and keys of a forward, without drafts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Extent {
-    /// Live rows.
-    pub rows: usize,
-    /// Keys that they see.
-    pub keys: usize,
-}
-
 /// Plans the forwards of one canvas. Plans come empty and depend on positions only, so that the same policy plans for
 /// the conditional and the unconditional sequence of guidance.
 pub trait CachePolicy: fmt::Debug + Send {
@@ -233,10 +224,9 @@ pub trait CachePolicy: fmt::Debug + Send {
         layout.len()
     }
 
-    /// Returns how many rows a forward runs on the canvas, or in one draft of it, that predicts positions of the current
-    /// block on and before `end`, where a block ends, and how many keys they see. By default everything.
-    fn extent(&self, view: &View<'_>, _end: Position) -> Extent {
-        Extent { rows: view.layout.len(), keys: view.layout.len() }
+    /// Rows of one draft in most forwards that predict this many blocks. By default those that it reserves memory for.
+    fn draft_rows(&self, layout: &Layout, blocks: usize) -> usize {
+        self.draft_span(layout, blocks)
     }
 
     /// Returns how many leading positions of a canvas it would take as they are from another request that read the same

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use demask_step::{Lanes, MaskKind, Position, StepPlan};
 
-use super::{CacheKind, CachePolicy, CacheTraits, Extent, Memory, Upkeep};
+use super::{CacheKind, CachePolicy, CacheTraits, Memory, Upkeep};
 use crate::{
     choices,
     decoder::{Progress, Query, View},
@@ -219,15 +219,6 @@ impl CachePolicy for BlockStart {
         let block = view.layout.block(view.block);
         let taken = progress.commits.iter().filter(|commit| block.contains(&commit.position)).count();
         self.idle_due = self.idle && taken > 0 && taken == view.canvas.masks_in(block);
-    }
-
-    fn extent(&self, view: &View<'_>, end: Position) -> Extent {
-        if self.filled != Some(view.block) {
-            let rows = view.layout.len() - self.first_row(view) as usize;
-            return Extent { rows, keys: view.layout.len() };
-        }
-        let (window, visible) = self.window(view.layout, view.block, end.checked_sub(1));
-        Extent { rows: window.len(), keys: visible as usize }
     }
 
     fn memory(&self) -> Memory {

@@ -18,8 +18,8 @@ mod threshold;
 use std::{fmt, ops::Range};
 
 use demask_step::{
-    ConfidenceOf, CostCurve, HeadAsk, MaskKind, NO_TOKEN, Need, Position, Positions, Predictions, Request,
-    SequenceNeeds, StepPlan, TokenId,
+    ConfidenceOf, HeadAsk, MaskKind, NO_TOKEN, Need, Position, Positions, Predictions, Request, SequenceNeeds,
+    StepPlan, TokenId,
 };
 
 use crate::{
@@ -39,7 +39,7 @@ pub use confidence::Confidence;
 pub use edit::Edit;
 pub use entropy_bounded::{EntropyBounded, EntropyRule};
 pub use factor::{Factor, FactorRule};
-pub use freedave::{Choice, Choose, DraftRule, FreeDave, Mode, Offer, Place, Priced, Reach, Verified};
+pub use freedave::{DraftRule, FreeDave, Mode};
 pub use guided::{Guided, Target, Writer};
 pub use p2::P2;
 pub use selfspec::{SelfSpec, Window};
@@ -207,24 +207,6 @@ pub struct View<'a> {
     pub shift: u32,
 }
 
-/// Cost of the next forward, for decoders that choose by it.
-#[derive(Debug, Clone, Copy)]
-pub struct Forecast<'a> {
-    /// Cache policy whose rows run.
-    pub cache: &'a dyn CachePolicy,
-    /// Seconds of forwards: frozen for the request.
-    pub curve: &'a CostCurve,
-}
-
-/// Drafts of a decoder, for the receipt.
-#[derive(Debug, Clone, PartialEq, Default, serde::Serialize)]
-pub struct Drafted {
-    /// Forwards by the number of drafts that ran, from 0: the canvas alone.
-    pub forwards: Vec<usize>,
-    /// Verified drafts by bucket.
-    pub verified: Vec<Verified>,
-}
-
 /// Query of a decoder for the next forward.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Query {
@@ -272,8 +254,6 @@ pub struct Drafts {
     pub commits: Vec<Commit>,
     /// Number of commits in each draft, ascending; empty if there is no draft.
     pub sizes: Vec<usize>,
-    /// End of the rows of each draft, if the drafts do not all have the rows of all.
-    pub ends: Vec<Position>,
 }
 
 impl Drafts {
@@ -291,14 +271,12 @@ impl Drafts {
     pub fn clear(&mut self) {
         self.commits.clear();
         self.sizes.clear();
-        self.ends.clear();
     }
 
     /// Makes room for so many commits and drafts.
     pub fn reserve(&mut self, commits: usize, drafts: usize) {
         self.commits.reserve(commits);
         self.sizes.reserve(drafts);
-        self.ends.reserve(drafts);
     }
 
     /// Becomes a copy of others in its own allocations.
@@ -306,7 +284,6 @@ impl Drafts {
         self.clear();
         self.commits.extend_from_slice(&others.commits);
         self.sizes.extend_from_slice(&others.sizes);
-        self.ends.extend_from_slice(&others.ends);
     }
 }
 
@@ -414,16 +391,13 @@ pub trait Decoder: fmt::Debug + Send {
         needs.predictions = needs.predictions.max(layout.block_length());
     }
 
-    /// Looks at what the next forward may cost, right before it says what it wants. By default it does not care.
-    fn look_ahead(&mut self, _view: &View<'_>, _forecast: &Forecast<'_>) {}
-
-    /// Returns whether it chooses by what forwards cost.
-    fn chooses(&self) -> bool {
-        false
+    /// Returns the method with the parameters that it runs with, where it chose any of them.
+    fn chosen(&self) -> Option<&DecoderSpec> {
+        None
     }
 
-    /// Returns what it drafted so far, if it drafts.
-    fn drafted(&self) -> Option<Drafted> {
+    /// Says what it chose for the device: half a sentence. By default there is nothing to say.
+    fn rule(&self) -> Option<String> {
         None
     }
 

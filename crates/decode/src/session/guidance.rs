@@ -40,7 +40,6 @@ impl Twin<'_> {
             true
         };
         plan.lanes = canvas.plan.lanes;
-        plan.ends.clone_from(&canvas.plan.ends);
         if runs {
             self.kept.fill(plan);
         }

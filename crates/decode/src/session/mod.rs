@@ -8,17 +8,16 @@ mod start;
 mod stop;
 mod tally;
 
-use std::{slice, sync::Arc};
+use std::slice;
 
 use demask_step::{
-    CostCurve, Keep, Lanes, Mask, NO_TOKEN, Need, Pending, Position, Predictions, Prefix, Request, Stores, TokenId,
-    Work,
+    Keep, Lanes, Mask, NO_TOKEN, Need, Pending, Position, Predictions, Prefix, Request, Stores, TokenId, Work,
 };
 
 use crate::{
     cache::{CachePolicy, Memory, Upkeep},
     canvas::Canvas,
-    decoder::{Accepted, Answer, Decoder, Forecast, Intent, Progress, Query, Turn, Turned, View, Whose, take_musts},
+    decoder::{Accepted, Answer, Decoder, Intent, Progress, Query, Turn, Turned, View, Whose, take_musts},
     event::{Commit, Event, Replacement},
     layout::Layout,
     options::SessionOptions,
@@ -54,7 +53,6 @@ enum Phase {
 #[derive(Debug)]
 pub struct Session {
     options: SessionOptions,
-    curve: Arc<CostCurve>,
     layout: Layout,
     canvas: Canvas,
     steps: usize,
@@ -97,7 +95,7 @@ impl Session {
     fn absorb(&mut self, predictions: &[Predictions]) -> Turned {
         let ran = &self.requests[..self.running];
         let nfe = self.cache.nfe(ran.len()) * (1 + usize::from(self.rides));
-        self.tally.forward(ran, nfe, predictions, &self.curve);
+        self.tally.forward(ran, nfe, predictions);
         self.progress.clear();
         let Some(predictions) = predictions.first() else { return Turned::Settled };
         if self.phase == Phase::Predict {
@@ -247,7 +245,6 @@ impl Session {
         }
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
         self.query.clear();
-        self.decoder.look_ahead(&view, &Forecast { cache: &*self.cache, curve: &self.curve });
         match self.decoder.intend(&view, &mut self.query) {
             Intent::Done => self.over(),
             Intent::Predict => {
@@ -277,7 +274,6 @@ impl Session {
         self.cache.plan(&view, &self.query, plan);
         if !self.query.branches.is_empty() {
             plan.lanes = Lanes::Drafts(self.query.branches.sizes.len() as u32);
-            plan.ends.clone_from(&self.query.branches.ends);
         }
     }
 

@@ -1,8 +1,8 @@
 //! Reports of a session: needs, events, the answer and its receipt.
 
-use std::{ops::Range, sync::Arc, vec};
+use std::{ops::Range, vec};
 
-use demask_step::{CostCurve, Position, SequenceNeeds, TokenId};
+use demask_step::{Position, SequenceNeeds, TokenId};
 
 use super::{Phase, Session};
 use crate::{
@@ -122,6 +122,11 @@ impl Session {
         self.tally.counts
     }
 
+    /// Says what the decoder chose for the device, if it chose anything: half a sentence.
+    pub fn decoder_rule(&self) -> Option<String> {
+        self.decoder.rule()
+    }
+
     /// Says which rows the cache policy computes on this canvas, if that follows from the canvas by a rule: half a sentence.
     pub fn cache_rule(&self) -> Option<String> {
         self.cache.rule(&self.layout)
@@ -138,14 +143,15 @@ impl Session {
     /// Returns how the answer was made.
     pub fn receipt(&self) -> DecodingReceipt {
         let resolved = (self.steps, self.layout.block_length());
-        // Where nobody asked for a curve and nothing was chosen by one, there is none to tell of.
-        let told = self.decoder.chooses() || self.options.cost_curve.is_some();
-        let drafts = (self.decoder.drafted(), told.then_some(&*self.curve));
-        let receipt = self.tally.receipt(&self.options, self.exactness(), resolved, self.generated(), drafts);
+        let decoder = match &self.options.rule {
+            Some(rule) => rule.to_string(),
+            None => self.decoder.chosen().unwrap_or(&self.options.decoder).to_string(),
+        };
+        let receipt = self.tally.receipt(&self.options, self.exactness(), resolved, self.generated());
         let response = self.layout.response() as Position;
         let asked = response..response + self.layout.gen_length() as Position;
         let given_up = self.ending.is_given_up().then(|| self.canvas.masks_in(asked));
-        DecodingReceipt { given_up, ..receipt }
+        DecodingReceipt { decoder, given_up, ..receipt }
     }
 
     /// Returns the same canvas, not yet begun, for a transfer rule to decide in the place of the decoder.
@@ -164,18 +170,5 @@ impl Session {
     /// beginning.
     pub fn set_salt(&mut self, salt: u64) {
         self.salt = salt;
-    }
-
-    /// Returns whether the decoder chooses by a cost curve, and nobody gave it one.
-    pub fn wants_curve(&self) -> bool {
-        self.decoder.chooses() && self.options.cost_curve.is_none()
-    }
-
-    /// Gives it a cost curve, before its first forward.
-    pub fn set_curve(&mut self, curve: Arc<CostCurve>) {
-        if self.tally.counts.forwards == 0 {
-            self.options.cost_curve = Some(Arc::clone(&curve));
-            self.curve = curve;
-        }
     }
 }

@@ -18,10 +18,10 @@ pub(super) fn read(request: &mut Request, tokens: &[TokenId], drafts: &Drafts) {
     rows.clear();
     for lane in 0..plan.lanes.count() {
         let start = rows.len();
-        let live = &plan.live.as_slice()[..plan.rows_of(lane)];
+        let live = plan.live.as_slice();
         rows.extend(live.iter().map(|&position| tokens[position as usize]));
         for commit in drafts.lane(lane) {
-            if let Some(rank) = plan.live.rank(commit.position).filter(|&rank| rank < live.len()) {
+            if let Some(rank) = plan.live.rank(commit.position) {
                 rows[start + rank] = commit.token;
             }
         }

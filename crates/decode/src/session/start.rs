@@ -1,8 +1,6 @@
 //! Construction of a session.
 
-use std::sync::{Arc, LazyLock};
-
-use demask_step::{CostCurve, Need, SequenceNeeds};
+use demask_step::{Need, SequenceNeeds};
 
 use super::{
     CANVAS, Phase, Session, UNCONDITIONAL,
@@ -19,12 +17,6 @@ use crate::{
     resolve::{Resolved, Setup, resolve},
     transfer::Ranking,
 };
-
-/// The curve of sessions that nobody gives another one.
-fn shipped() -> Arc<CostCurve> {
-    static SHIPPED: LazyLock<Arc<CostCurve>> = LazyLock::new(|| Arc::new(CostCurve::shipped()));
-    SHIPPED.clone()
-}
 
 impl Session {
     /// Checks the options, chooses what was not given, and prepares the first step.
@@ -78,10 +70,8 @@ impl Session {
         let ending = Ending::new(&options);
         let logprobs = options.top_logprobs.map(|width| Logprobs::new(layout.len(), width));
         let counts_stores = options.traits().stores.is_none();
-        let curve = options.cost_curve.clone().unwrap_or_else(shipped);
         let mut session = Self {
             options,
-            curve,
             layout,
             canvas,
             steps,

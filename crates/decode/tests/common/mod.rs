@@ -22,6 +22,7 @@ pub fn facts(mask: Mask, shift: u32) -> ModelFacts {
         context: 4096,
         layers: 3,
         blocks: demask_step::BlockRules::default(),
+        free_rows: demask_decode::FREE_ROWS,
     }
 }
 

@@ -87,6 +87,7 @@ fn canvas_and_guide_both_share() {
         context: 512,
         layers: 3,
         blocks: demask_step::BlockRules::default(),
+        free_rows: demask_decode::FREE_ROWS,
     };
     let run = |bytes: u64, rounds: usize| {
         let mut scheduler = Scheduler::new().with_leak(|leak| panic!("{leak}"));

@@ -101,6 +101,7 @@ impl Bench {
             context: 512,
             layers: 3,
             blocks: demask_step::BlockRules::default(),
+            free_rows: demask_decode::FREE_ROWS,
         };
         Self { scheduler, network, facts }
     }

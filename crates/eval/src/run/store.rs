@@ -118,14 +118,6 @@ pub enum StoreError {
         /// The problem.
         error: String,
     },
-    /// Error: the file of cost curves has another content.
-    #[error("{} holds no cost curves ({error}): remove that file, or name another `out`", path.display())]
-    Curves {
-        /// The file.
-        path: PathBuf,
-        /// The problem.
-        error: String,
-    },
     /// Somebody else writes there.
     #[error("another run writes to {}: wait for it, or name another `out`", directory.display())]
     Busy {

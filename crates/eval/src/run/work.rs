@@ -8,7 +8,7 @@ use demask::internals::{Outcome as TaskOutcome, Prepared, RequestId};
 use demask::{Class, Error, Finish, Generation, Model};
 use serde_json::{Value, json};
 
-use super::{Ask, Combination, Happened, Item, RunError, RunObserver, Runs, Store, curves, tell};
+use super::{Ask, Combination, Happened, Item, RunError, RunObserver, Runs, Store, tell};
 use crate::{Counts, Gold, Problem, Record, Rule, Verdict, score::judge_program};
 
 /// An item under way, and its prompt in words.
@@ -50,13 +50,9 @@ impl<'a> Work<'a, '_> {
             while running.len() < self.runs.width
                 && let Some(item) = pending.pop_front()
             {
-                let prepared = self.prepare(model, item);
-                let chooses = prepared.as_ref().is_ok_and(|(_, answer)| answer.session().wants_curve());
-                if let Some(directory) = self.store.directory().filter(|_| chooses) {
-                    curves::settle(model, directory)?;
-                }
-                let submitted =
-                    prepared.and_then(|(prompt, answer)| Ok((model.submit(answer, Class::default())?, prompt)));
+                let submitted = self
+                    .prepare(model, item)
+                    .and_then(|(prompt, answer)| Ok((model.submit(answer, Class::default())?, prompt)));
                 match submitted {
                     Ok((id, prompt)) => {
                         running.insert(id, (item, prompt));

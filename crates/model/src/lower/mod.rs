@@ -55,7 +55,7 @@ impl Default for Lowered {
 impl Lowered {
     /// Makes room for steps of this many sequences, one of them with these needs.
     pub(crate) fn reserve(&mut self, sequences: usize, needs: &SequenceNeeds) {
-        self.overlay.reserve(needs.positions, needs.drafts);
+        self.overlay.reserve(needs.positions);
         self.parts.resize_with(sequences.max(self.parts.len()), Part::default);
         for part in &mut self.parts {
             part.positions.reserve(needs.predictions);
@@ -211,7 +211,7 @@ fn lower_rows(step: &SequenceStep<'_>, sequence: &Sequence, overlay: &mut Overla
             }
         }
         let first_row = launch.len() as u32;
-        let tokens = &step.tokens[plan.rows_before(lane)..][..plan.rows_of(lane)];
+        let tokens = &step.tokens[lane * plan.live.len()..][..plan.live.len()];
         for (position, &token) in plan.live.iter().zip(tokens) {
             let page = launch.tables[table_start as usize + position as usize / PAGE];
             launch.ids.push(token);
@@ -254,7 +254,7 @@ fn lower_head(spec: &ArchSpec, step: &SequenceStep<'_>, index: usize, part: &mut
     part.answers.clear();
     launch.head.requests.push(ask.wanted.clone());
     for lane in 0..plan.lanes.count() {
-        let before = plan.rows_before(lane);
+        let before = lane * plan.live.len();
         for (rank, position) in part.positions.iter().enumerate() {
             let Some(Predictor { rank: row, .. }) = Asked::from(step).predictor(spec, lane, position) else {
                 part.answers.push(NO_ROW);

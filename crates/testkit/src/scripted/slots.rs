@@ -54,20 +54,20 @@ impl Slots {
         self.drafts.clear();
         let mut rows = Vec::new();
         for lane in 0..plan.lanes.count() {
-            let tokens = &step.tokens[plan.rows_before(lane)..][..plan.rows_of(lane)];
-            let live: Positions = plan.live.as_slice()[..plan.rows_of(lane)].iter().copied().collect();
+            let live = &plan.live;
+            let tokens = &step.tokens[lane * live.len()..][..live.len()];
             let mut row: Vec<Content> =
                 live.iter().zip(tokens).map(|(position, &token)| embed(position, token)).collect();
             let mut draft = self.stored.clone();
             let mut chosen = Positions::new();
             for layer in 0..layers {
-                draft.layer(step, &live, layer, &mut row, &mut chosen);
+                draft.layer(step, live, layer, &mut row, &mut chosen);
             }
             rows.push(row);
             if plan.lanes == Lanes::Canvas {
                 self.stored = draft;
             } else {
-                self.drafts.push(Draft { live, stored: draft });
+                self.drafts.push(Draft { live: live.clone(), stored: draft });
             }
         }
         rows
