@@ -310,19 +310,6 @@ pub enum OptionsError {
         /// Method that it belongs to.
         of: &'static str,
     },
-    /// A parameter that names a layer that the model does not have.
-    #[error(
-        "cache {cache}: layer {layer} cannot choose rows, the model has layers 0 to {}: name one from 1 on",
-        layers.saturating_sub(1)
-    )]
-    NoSuchLayer {
-        /// The cache policy in canonical text.
-        cache: String,
-        /// The named layer.
-        layer: usize,
-        /// Layers that the model has.
-        layers: usize,
-    },
     /// A decoder that needs a guide, without one.
     #[error("decoder {decoder} needs an autoregressive model that judges its drafts: name one with `guide`")]
     GuideMissing {
@@ -407,7 +394,6 @@ impl OptionsError {
             | Self::GuideTemperature { .. } => Some("decoder"),
             Self::CanvasForContext { .. }
             | Self::UselessParameter { .. }
-            | Self::NoSuchLayer { .. }
             | Self::Stores { .. } => Some("cache"),
             _ => None,
         }

@@ -113,7 +113,6 @@ fn forwards_of_the_scheduler() {
         (0, "static", "prefix"),
         (1, "factor", "dual"),
         (1, "threshold:tau=1,cap", "freecache:block=4"),
-        (0, "static", "freecache:block=auto,sure=1,hold=4"),
     ] {
         ticks_with(shift, decoder, cache, 0.0);
     }
@@ -121,9 +120,9 @@ fn forwards_of_the_scheduler() {
         ("static", "dkv:refresh=4"),
         ("static", "dkv:variant=greedy"),
         ("static", "dllm:prompt=3,response=2"),
-        ("static", "dllm:response=6,rows=predicted,doubt=0.9,count=tokens"),
+        ("static", "dllm:response=6,count=tokens"),
         ("static", "dllm:response=6,rows=drift,count=forwards"),
-        ("static", "dllm:response=6,rows=drift,rho=0.5,select=shared,layer=2"),
+        ("static", "dllm:response=6,rows=drift,rho=0.5"),
         ("threshold", "dllm:rows=block,phase=block,response=3"),
         ("slowfast:explore=2", "none"),
         ("slowfast:explore=2", "dllm:prompt=4,response=3"),

@@ -10,7 +10,7 @@ use demask::internals::{
     decode::{CanvasSpec, ModelFacts, Remasking, Session, SessionOptions, StopRule},
     model_parts::{ArchSpec, Inspect},
     step::{
-        Depth, LayerRows, Mask, Position, Positions, Predictions, Request, SequenceId, SequenceNeeds, SequenceStep,
+        LayerRows, Mask, Position, Positions, Predictions, Request, SequenceId, SequenceNeeds, SequenceStep,
         Work,
     },
     tensor::Dtype,
@@ -178,7 +178,7 @@ fn caches_x2_k2_first_forwards_are_whole_ones() {
 fn caches_t2_all_rows_chosen_is_a_refresh() {
     for shift in [0, 1] {
         for probe in ["v", "k", "random"] {
-            for first_layer in ["full", "full,select=shared", "full,select=shared,layer=2", "same"] {
+            for first_layer in ["full", "same"] {
                 let rest = format!("prompt=3,count=forwards,first_layer={first_layer}");
                 let refreshed = format!("dllm:response=1,{rest}");
                 let chosen = format!("dllm:response=5,rho=1,rows=drift,probe={probe},{rest}");
@@ -219,7 +219,7 @@ fn caches_t4_rows_of_the_prompt_are_dead_between_refreshes() {
         }
         if plan.layers == LayerRows::All {
             let compute = Positions::from(PROMPT as Position..end);
-            plan.layers = LayerRows::Partial { compute, probe: None, depth: Depth::BEHIND_FIRST };
+            plan.layers = LayerRows::Partial { compute, probe: None, first_whole: true };
         }
         plan.live.set_range(0..end);
         request.tokens.splice(0..0, 20..20 + PROMPT as u32);
@@ -274,8 +274,8 @@ fn caches_t9_company_changes_nothing() {
         ("freedave:d=2,mode=reference", "dllm:prompt=4,response=3,first_layer=same"),
         ("freedave", "freecache:block=3,freeze=reference"),
         ("static", "dllm"),
-        ("static", "dllm:response=4,rows=drift,rho=0.5,select=shared"),
-        ("threshold", "dllm:response=4,rho=0.6,select=shared,layer=2"),
+        ("static", "dllm:response=4,rows=drift,rho=0.5"),
+        ("threshold", "dllm:response=4,rho=0.6"),
     ];
     let session = |&(decoder, cache): &(&str, &str)| {
         Session::new(SessionOptions { decoder: decoder.parse().unwrap(), ..options(0, cache) }).unwrap()

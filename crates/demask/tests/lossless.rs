@@ -171,7 +171,6 @@ fn freedave_i2_networks_give_the_tokens_of_static_decoding_over_the_same_cache()
             ("dllm:prompt=7,response=4", 0.0),
             ("dllm:response=5,rho=0.4,probe=k,first_layer=same", 0.0),
             ("dllm:response=5,rho=0.4,count=forwards,rows=drift", 0.0),
-            ("dllm:response=5,rho=0.4,rows=drift,select=shared", 0.0),
             ("dllm:prompt=5,response=3,cfg=3", 0.8),
             ("freecache:block=3,freeze=reference", 0.0),
         ] {

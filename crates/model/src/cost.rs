@@ -116,17 +116,15 @@ pub(crate) fn cost(spec: &ArchSpec, plan: &StepPlan, increments: bool, answered:
     let live = Rows::live(plan);
     let layers = spec.layers;
     let parts = match &plan.layers {
-        LayerRows::All if increments => [(0..layers, live), (0..0, live), (0..0, live)],
+        LayerRows::All if increments => [(0..layers, live), (0..0, live)],
         // The last layer finishes only the rows that the head reads.
         LayerRows::All => {
             let last = Rows { computed: answered.rows, keys: answered.keys, ..live };
-            [(0..layers - 1, live), (layers - 1..layers, last), (0..0, live)]
+            [(0..layers - 1, live), (layers - 1..layers, last)]
         }
-        LayerRows::Partial { depth, .. } => {
-            let whole = layers.min(depth.whole as usize);
-            let chosen = if depth.shared { layers.min(whole + 1) } else { layers };
-            let choosing = Rows::partial(plan);
-            [(whole..chosen, choosing), (0..whole, live), (chosen..layers, Rows { compared: 0.0, ..choosing })]
+        LayerRows::Partial { first_whole, .. } => {
+            let whole = layers.min(usize::from(*first_whole));
+            [(whole..layers, Rows::partial(plan)), (0..whole, live)]
         }
     };
     summed(spec, plan, &parts, answered.rows, true)

@@ -37,11 +37,8 @@ pub(crate) fn forward<B: Backend>(
     }
     for (index, layer) in weights.layers.iter().enumerate() {
         let qkv = layer.qkv(spec.norm_epsilon);
-        let partial = launch.partial && !lowered.depth.is_whole(index);
-        let choosing = partial && lowered.depth.chooses(index);
+        let choosing = launch.partial && (index > 0 || !lowered.first_whole);
         let (rows, keys, values) = match () {
-            // Behind the layer that chose for all: its choice stands, and no tensor was replaced for the others.
-            () if partial && !choosing => (Rows::Computed, Rows::Computed, Rows::Computed),
             () if choosing => (Rows::Computed, lowered.key_rows, lowered.value_rows),
             () if index + 1 == spec.layers && !holds && watch.is_none() => (Rows::Last, Rows::Live, Rows::Live),
             () => (Rows::Live, Rows::Live, Rows::Live),

@@ -32,7 +32,7 @@ pub use network::{
     Blend, BlendWith, Cost, DeviceId, LaunchKind, Network, OpenError, Opened, Operations, Pages, PlanError, Prefix,
     PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds, SequenceStep,
 };
-pub use plan::{BlockRules, Depth, Drift, Keep, Lanes, LayerRows, Mask, MaskKind, Origin, Probe, StepPlan, Stores};
+pub use plan::{BlockRules, Drift, Keep, Lanes, LayerRows, Mask, MaskKind, Origin, Probe, StepPlan, Stores};
 pub use positions::Positions;
 pub use tokens::TokenList;
 pub use work::{Need, Pending, Request, Work};

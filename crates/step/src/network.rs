@@ -60,7 +60,7 @@ pub trait Network: Send {
     fn kind(&self, plan: &StepPlan) -> Option<LaunchKind> {
         match plan.layers {
             LayerRows::All => None,
-            LayerRows::Partial { depth, .. } => Some(LaunchKind(depth.whole << 1 | u32::from(depth.shared))),
+            LayerRows::Partial { first_whole, .. } => Some(LaunchKind(u32::from(first_whole))),
         }
     }
 

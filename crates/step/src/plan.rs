@@ -273,34 +273,9 @@ pub enum LayerRows {
         compute: Positions,
         /// Rows of which the most drifted are computed too, chosen by each lane for itself.
         probe: Option<Probe>,
-        /// Layers that compute every live row, and layers that choose rows.
-        depth: Depth,
+        /// Records whether the first layer computes every live row.
+        first_whole: bool,
     },
-}
-
-/// Depths at which a partly computed step is partly computed, and at which its rows are chosen.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Depth {
-    /// The first layers, so many of them, compute every live row.
-    pub whole: u32,
-    /// The layer behind them chooses for all that follow, which project neither K nor V of rows that it left out. Else
-    /// each layer chooses for itself.
-    pub shared: bool,
-}
-
-impl Depth {
-    /// The first layer computes every live row, each of the others chooses for itself.
-    pub const BEHIND_FIRST: Self = Self { whole: 1, shared: false };
-
-    /// Reports whether a layer computes every live row.
-    pub fn is_whole(self, layer: usize) -> bool {
-        layer < self.whole as usize
-    }
-
-    /// Reports whether a layer, if it is partly computed, chooses its rows.
-    pub fn chooses(self, layer: usize) -> bool {
-        !self.is_whole(layer) && (!self.shared || layer == self.whole as usize)
-    }
 }
 
 /// A choice of rows by how far a projection has drifted from its stored value.
@@ -353,7 +328,7 @@ impl fmt::Display for MaskKind {
 
 impl fmt::Display for LayerRows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Partial { compute, probe, depth } = self else {
+        let Self::Partial { compute, probe, first_whole } = self else {
             return f.write_str("all");
         };
         write!(f, "compute {compute}")?;
@@ -365,15 +340,7 @@ impl fmt::Display for LayerRows {
             };
             write!(f, " and {keep} of {rows} by {by}")?;
         }
-        match depth.whole {
-            0 => {}
-            1 => f.write_str(" (layer 0: all)")?,
-            whole => write!(f, " (layers 0..{whole}: all)")?,
-        }
-        if depth.shared {
-            write!(f, " (chosen in layer {})", depth.whole)?;
-        }
-        Ok(())
+        if *first_whole { f.write_str(" (layer 0: all)") } else { Ok(()) }
     }
 }
 
@@ -439,7 +406,7 @@ mod tests {
             layers: LayerRows::Partial {
                 compute: Positions::new(),
                 probe: Some(Probe { rows: (8..12).into(), keep: 1, by: Drift::Value }),
-                depth: Depth { whole: 2, shared: true },
+                first_whole: true,
             },
             predict: (9..12).into(),
             must: (8..9).into(),
@@ -448,7 +415,7 @@ mod tests {
         assert_eq!(
             plan.to_string(),
             "keep 4..8 of lane 1; live 8..12 visible 12 block-causal:4 drafts 3 shift 1 compute none and 1 of 8..12 by value \
-             (layers 0..2: all) (chosen in layer 2) predict 9..12 must 8"
+             (layer 0: all) predict 9..12 must 8"
         );
     }
 }

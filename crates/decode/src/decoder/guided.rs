@@ -71,8 +71,8 @@ parameters! {
         pub fallback: Writer = Writer::Dlm;
         /// whose output is wanted; guide: its own token follows the run that it agrees with
         pub target: Target = Target::Dlm;
-        /// how the guide reads drafts: as ids of a shared vocabulary, by a table of tokens, by their bytes, or token by
-        /// token in pieces; fitted: ids if the vocabulary is shared, else bytes
+        /// how the guide reads drafts: as ids of a shared vocabulary, or by their bytes; fitted: ids if the vocabulary is
+        /// shared, else bytes
         pub align: Option<Alignment> = None;
     }
 }
@@ -107,9 +107,8 @@ impl DecoderKind for Guided {
         guide.check_tokens(options, alignment)?;
         let prompt = match (alignment, &guide.text) {
             (Alignment::Ids, _) => layout.response(),
-            (_, None) => return Err(OptionsError::GuideWithoutText { decoder }),
-            (Alignment::Table, _) => layout.response(),
-            (_, Some(text)) => text.prompt.len(),
+            (Alignment::Bytes, None) => return Err(OptionsError::GuideWithoutText { decoder }),
+            (Alignment::Bytes, Some(text)) => text.prompt.len(),
         };
         if prompt == 0 {
             return Err(OptionsError::GuideEmptyPrompt);
@@ -141,7 +140,7 @@ impl DecoderKind for Guided {
         let width = 1 + guide.end_ids.len();
         let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
         let response = setup.layout.response();
-        let mut trials = Trials::new(alignment, guide, response, ends);
+        let trials = Trials::new(alignment, guide, response, ends);
         let begins = trials.begins(&tokens[..response.min(tokens.len())]);
         Box::new(Judging {
             rule: Rule { agreement: self.agreement, k: self.k, share: self.tau },
@@ -180,13 +179,11 @@ impl Guided {
         let drafted = layout.len() - layout.response();
         let text = guide.text.as_ref().map_or(0, |text| text.prompt.len());
         let (positions, rows) = match (self.alignment(guide), &setup.options.canvas) {
-            (Alignment::Ids | Alignment::Table, CanvasSpec::Prompt { .. }) => {
-                (layout.len(), layout.response() + verify)
-            }
-            (Alignment::Ids | Alignment::Table, CanvasSpec::Infill { .. }) => (layout.len(), layout.len()),
+            (Alignment::Ids, CanvasSpec::Prompt { .. }) => (layout.len(), layout.response() + verify),
+            (Alignment::Ids, CanvasSpec::Infill { .. }) => (layout.len(), layout.len()),
             // A text takes about as many tokens in one vocabulary as in the other; drafts beyond twice as many are not
             // judged.
-            _ => {
+            (Alignment::Bytes, _) => {
                 let positions = text + 2 * drafted + verify;
                 (positions, positions)
             }

@@ -42,7 +42,7 @@ pub use factor::{Factor, FactorRule};
 pub use freedave::{DraftRule, FreeDave, Mode};
 pub use guided::{Guided, Target, Writer};
 pub use p2::P2;
-pub use selfspec::{SelfSpec, Window};
+pub use selfspec::SelfSpec;
 pub use slowfast::SlowFast;
 pub use static_decoding::Static;
 pub use threshold::Threshold;

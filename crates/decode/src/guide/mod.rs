@@ -61,14 +61,10 @@ pub trait Translator: fmt::Debug + Send + Sync {
 choices! {
     /// Alignment of the guide's tokens with the canvas's (specs/flashdlm.md#2.6).
     pub enum Alignment {
-        /// M0: one vocabulary; the guide reads the canvas itself.
+        /// One vocabulary; the guide reads the canvas itself.
         Ids = "ids",
-        /// M1: each token becomes the first guide token of its text: positions line up, content is approximate.
-        Table = "table",
-        /// M2: the response's text in the guide's own tokens; a draft stands if all tokens that overlap its bytes do.
+        /// The response's text in the guide's own tokens; a draft stands if all tokens that overlap its bytes do.
         Bytes = "bytes",
-        /// M3: each token's text alone in the guide's tokens, all of which must stand.
-        Pieces = "pieces",
     }
 }
 

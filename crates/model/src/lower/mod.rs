@@ -1,7 +1,7 @@
 //! Lowering of plans to rows: pure integer code, the only place where a position becomes a row.
 
 use demask_step::{
-    BlendWith, Cost, Depth, Drift, Judged, Lanes, LayerRows, Positions, Predictions, SequenceNeeds, SequenceStep,
+    BlendWith, Cost, Drift, Judged, Lanes, LayerRows, Positions, Predictions, SequenceNeeds, SequenceStep,
     random, room,
 };
 use demask_tensor::{
@@ -19,8 +19,8 @@ use crate::{
 pub(crate) struct Lowered {
     /// One per step of the batch.
     parts: Vec<Part>,
-    /// Layers of a partial launch that compute every row, and layers that choose rows.
-    pub(crate) depth: Depth,
+    /// Records whether the first layer of a partial launch computes every row.
+    pub(crate) first_whole: bool,
     /// Rows that write K in the choosing layers of a partial launch.
     pub(crate) key_rows: Rows,
     /// Rows that write V in the choosing layers of a partial launch.
@@ -44,7 +44,7 @@ impl Default for Lowered {
     fn default() -> Self {
         Self {
             parts: Vec::new(),
-            depth: Depth::default(),
+            first_whole: false,
             key_rows: Rows::Computed,
             value_rows: Rows::Computed,
             overlay: Overlay::default(),
@@ -94,11 +94,11 @@ impl Lowered {
 
     /// Plans the partial layers: those of all steps alike, which are of one [`LaunchKind`](demask_step::LaunchKind).
     fn plan_partial(&mut self, batch: &[SequenceStep<'_>]) {
-        self.depth = Depth::default();
+        self.first_whole = false;
         (self.key_rows, self.value_rows) = (Rows::Fixed, Rows::Fixed);
         for step in batch {
-            let LayerRows::Partial { probe, depth, .. } = &step.plan.layers else { continue };
-            self.depth = *depth;
+            let LayerRows::Partial { probe, first_whole, .. } = &step.plan.layers else { continue };
+            self.first_whole = *first_whole;
             // What a probe replaced for all its rows need not be projected again for the chosen ones.
             match probe.as_ref().map(|probe| probe.by) {
                 Some(Drift::Value) => self.key_rows = Rows::Computed,

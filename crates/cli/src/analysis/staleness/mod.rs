@@ -202,8 +202,8 @@ impl Slots {
             };
             let computed = |position: &u32| match &plan.layers {
                 LayerRows::All => true,
-                LayerRows::Partial { compute, depth, .. } => {
-                    depth.is_whole(layer) || compute.contains(*position) || changed(*position)
+                LayerRows::Partial { compute, first_whole, .. } => {
+                    layer == 0 && *first_whole || compute.contains(*position) || changed(*position)
                 }
             };
             let rows: Vec<u32> = plan.live.iter().filter(computed).collect();

@@ -6,7 +6,7 @@ use demask::internals::{
     decode::ModelFacts,
     model_parts::Inspect,
     step::{
-        Depth, Drift, HeadAsk, Lanes, LayerRows, Mask, Need, Positions, Predictions, Probe, SequenceId, SequenceNeeds,
+        Drift, HeadAsk, Lanes, LayerRows, Mask, Need, Positions, Predictions, Probe, SequenceId, SequenceNeeds,
         SequenceStep, StepPlan, TokenId,
     },
     tensor::PartSeconds,
@@ -116,7 +116,7 @@ impl Shape {
         let partial = |keep| LayerRows::Partial {
             compute: Positions::new(),
             probe: Some(probe(keep)),
-            depth: Depth::BEHIND_FIRST,
+            first_whole: true,
         };
         StepPlan {
             live: live.clone().into(),

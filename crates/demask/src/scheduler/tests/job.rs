@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use demask_step::{
-    Depth, LayerRows, Mask, Need, Pending, Position, Positions, Predictions, Request, SequenceNeeds, StepPlan, Work,
+    LayerRows, Mask, Need, Pending, Position, Positions, Predictions, Request, SequenceNeeds, StepPlan, Work,
 };
 
 use super::machine::predicted;
@@ -75,7 +75,7 @@ impl Job {
             let layers = part.kind.map_or(LayerRows::All, |first_whole| LayerRows::Partial {
                 compute: Positions::new(),
                 probe: None,
-                depth: Depth { whole: u32::from(first_whole), shared: false },
+                first_whole,
             });
             let rows = part.rows as Position;
             let plan = if part.causal {
