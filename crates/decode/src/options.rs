@@ -3,7 +3,7 @@
 use demask_step::{BlockRules, ConfidenceOf, FilterOrder, Mask, MaskKind, Position, TokenId};
 
 use crate::{
-    cache::{CACHES, CacheSpec},
+    cache::{Block, CacheSpec, Causal, NoCache},
     decoder::{DECODERS, DecoderSpec, DecoderTraits},
     guide::GuideOptions,
     schedule::Schedule,
@@ -211,14 +211,31 @@ impl SessionOptions {
     }
 }
 
-/// The first decoder that is listed for a family, and the last exact cache: those behind `none` are cheaper.
+/// The first decoder that is listed for a family, and its exact cache.
 fn default_methods(attention: MaskKind) -> (DecoderSpec, CacheSpec) {
     let decoder = DECODERS.iter().find(|method| method.about().attention.contains(&attention));
     (decoder.map(DecoderSpec::of).unwrap_or_default(), exact_cache(attention))
 }
 
-/// The last exact cache that is listed for a kind of attention.
+/// The exact cache of a kind of attention, the cheaper one where `none` is exact too.
 pub(crate) fn exact_cache(attention: MaskKind) -> CacheSpec {
-    let caches = CACHES.iter().filter(|method| method.about().attention.contains(&attention));
-    caches.map(CacheSpec::of).rfind(|cache| cache.traits().exact).unwrap_or_default()
+    match attention {
+        MaskKind::Full => NoCache::default().into(),
+        MaskKind::BlockCausal | MaskKind::Context => Block::default().into(),
+        MaskKind::Causal => Causal::default().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_cache_of_each_attention_is_exact_and_serves_it() {
+        for attention in [MaskKind::Full, MaskKind::BlockCausal, MaskKind::Causal, MaskKind::Context] {
+            let cache = exact_cache(attention);
+            assert!(cache.traits().exact && cache.method().about().attention.contains(&attention), "{cache}");
+        }
+        assert_eq!(exact_cache(MaskKind::Causal).name(), "causal");
+    }
 }

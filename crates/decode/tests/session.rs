@@ -312,11 +312,13 @@ fn the_receipt_tells_how_it_was_made() {
 }
 
 #[test]
-fn a_predictor_that_answers_nothing_ends_at_the_cap() {
+fn a_run_that_hits_the_cap_is_a_fault_and_no_complete_answer() {
     for mask in [FULL, BLOCKS, Mask::Causal] {
         let mut session = Session::new(options(mask, u32::from(mask == Mask::Causal), 2, 6)).unwrap();
         let run = drive(&mut session, |_, requests| vec![Predictions::default(); requests.len()]);
-        assert_eq!((run.output.tokens, run.output.finish), (Vec::new(), Finish::Length));
+        assert!(run.output.tokens.is_empty());
+        let told = session.fault().unwrap();
+        assert!(told.contains("forwards ran, the most that this canvas may take, and ") && told.contains(" masks are left"));
     }
 }
 

@@ -15,6 +15,7 @@ use demask::internals::{
     Scheduler,
     cpu::{isa::Isa, linear::Products},
     decode::{CanvasSpec, GuideOptions, ModelFacts, Remasking, Session, SessionOptions, StopRule},
+    model_parts::ArchSpec,
     step::{HeadRequest, Lanes, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan},
 };
 
@@ -116,6 +117,14 @@ fn forwards_of_the_scheduler() {
     ] {
         ticks_with(shift, decoder, cache, 0.0);
     }
+    ticks_with(0, "p2", "none", 0.0);
+    for decoder in ["edit", "edit:penalty=0.5", "edit:tau=0.5,edit=0.4,post=2,confirm,penalty=2"] {
+        ticks_of(&specs()[2].1, decoder, "block", 0.0);
+    }
+    let by_pass = ArchSpec { shift: 0, attention: Mask::Context { context: 0, block: 8 }, ..specs().remove(0).1 };
+    for decoder in ["selfspec:block=8", "selfspec:block=8,tau=0.5"] {
+        ticks_of(&by_pass, decoder, "causal", 0.0);
+    }
     for (decoder, cache) in [
         ("static", "dkv:refresh=4"),
         ("static", "dkv:variant=greedy"),
@@ -123,7 +132,7 @@ fn forwards_of_the_scheduler() {
         ("static", "dllm:response=6,count=tokens"),
         ("static", "dllm:response=6,rows=drift,count=forwards"),
         ("static", "dllm:response=6,rows=drift,rho=0.5"),
-        ("threshold", "dllm:rows=block,phase=block,response=3"),
+        ("threshold", "dllm:rows=block,response=3"),
         ("slowfast:explore=2", "none"),
         ("slowfast:explore=2", "dllm:prompt=4,response=3"),
         ("slowfast:explore=2", "dual"),
@@ -143,12 +152,16 @@ fn forwards_of_the_scheduler() {
 
 fn ticks_with(shift: u32, decoder: &str, cache: &str, cfg_scale: f32) {
     let (_, spec) = specs().remove(shift as usize);
+    ticks_of(&spec, decoder, cache, cfg_scale);
+}
+
+fn ticks_of(spec: &ArchSpec, decoder: &str, cache: &str, cfg_scale: f32) {
     let (isa, dtype) = tiers().pop().unwrap();
     let mut scheduler = Scheduler::new().with_leak(|leak| panic!("{leak}"));
-    let network = scheduler.add(runner(&spec, isa, dtype, 1));
+    let network = scheduler.add(runner(spec, isa, dtype, 1));
     let facts = ModelFacts {
-        mask: Mask::Full,
-        shift,
+        mask: spec.attention,
+        shift: spec.shift as u32,
         mask_id: Some(69),
         vocab: 70,
         context: 512,
@@ -159,7 +172,7 @@ fn ticks_with(shift: u32, decoder: &str, cache: &str, cfg_scale: f32) {
     let canvas = CanvasSpec::Prompt { tokens: vec![1, 2, 3], gen_length: 64 };
     let options = SessionOptions {
         stop: StopRule::Never,
-        block_length: Some(8),
+        block_length: (spec.attention == Mask::Full).then_some(8),
         remasking: if cache.contains("greedy") { Remasking::Random } else { Remasking::LowConfidence },
         decoder: decoder.parse().unwrap(),
         cache: cache.parse().unwrap(),

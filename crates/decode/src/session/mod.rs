@@ -219,10 +219,14 @@ impl Session {
     }
 
     fn phase_after(&mut self) -> Phase {
-        if self.stops(self.ending.of_prefix(&self.canvas)) || self.tally.counts.forwards >= self.most_forwards {
+        if self.stops(self.ending.of_prefix(&self.canvas)) {
             return Phase::Over;
         }
         if self.layout.has_spare() && self.settled() == self.layout.gen_length() {
+            return Phase::Over;
+        }
+        if self.tally.counts.forwards >= self.most_forwards {
+            self.fault = self.unfinished();
             return Phase::Over;
         }
         // SDAR stores a block before it looks whether the block ends the text.
@@ -252,6 +256,17 @@ impl Session {
                 Phase::Predict
             }
         }
+    }
+
+    /// Says what is left to decode where no more forwards may run, if anything is.
+    fn unfinished(&self) -> Option<String> {
+        let (most, masks) = (self.most_forwards, self.canvas.masks());
+        (self.block < self.layout.blocks()).then(|| {
+            format!(
+                "{most} forwards ran, the most that this canvas may take, and {masks} masks are left: the rule that decides, or \
+                 the network, commits nothing"
+            )
+        })
     }
 
     /// Ends a canvas whose last block is not stored: nobody reads it, but published programs count it.

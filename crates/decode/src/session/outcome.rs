@@ -159,11 +159,11 @@ impl Session {
     /// # Errors
     /// If the rule does not go with the model or the cache policy.
     pub fn decided_by(self, rule: OwnRule) -> Result<Self, OptionsError> {
-        let Self { options, layout, salt, .. } = self;
+        let Self { options, layout, salt, tells_drafts, .. } = self;
         let decoder = DecoderSpec::default();
         let mut session = Self::new(SessionOptions { rule: Some(rule), decoder, ..options })?;
         session.keep(layout.gen_length());
-        Ok(Self { salt, ..session })
+        Ok(Self { salt, tells_drafts, ..session })
     }
 
     /// Sets its salt, before its first forward: only sessions of the same salt take slots from each other. 0 at the

@@ -280,7 +280,9 @@ impl<'de, M: Method> serde::de::Visitor<'de> for SpecVisitor<M> {
         let (mut name, mut pairs) = (None, Vec::new());
         while let Some((key, Scalar(value))) = map.next_entry::<String, Scalar>()? {
             if key == "name" {
-                name = Some(value);
+                if name.replace(value).is_some() {
+                    return Err(A::Error::custom("`name` is there twice, give it once"));
+                }
             } else {
                 pairs.push((key, value));
             }
@@ -424,6 +426,8 @@ mod tests {
         assert_eq!(text, object);
         assert_eq!(serde_json::to_string(&object).unwrap(), r#""threshold:tau=0.5""#);
         assert!(serde_json::from_str::<DecoderSpec>(r#"{"tau": 0.5}"#).is_err());
+        let twice = serde_json::from_str::<DecoderSpec>(r#"{"name": "static", "name": "threshold"}"#).unwrap_err();
+        assert!(twice.to_string().starts_with("`name` is there twice, give it once"), "{twice}");
         assert!(serde_json::from_str::<DecoderSpec>(r#"{"name": "threshold", "tau": [1]}"#).is_err());
     }
 
