@@ -41,6 +41,7 @@ mod resolve;
 pub mod schedule;
 mod session;
 pub mod spec;
+mod stop_rule;
 pub mod transfer;
 
 pub use cache::{CacheSpec, Memory};
@@ -50,7 +51,7 @@ pub use event::{Commit, Counts, Event, Finish, GuideCounts, Logprob, Output, Rep
 pub use guide::{Agreement, Alignment, GuideOptions, GuideText, GuideUse, Translator};
 pub use layout::Layout;
 pub use legality::Exactness;
-pub use options::{CanvasSpec, FREE_ROWS, ModelFacts, SessionOptions, StopRule};
+pub use options::{CanvasSpec, FREE_ROWS, ModelFacts, SessionOptions};
 pub use receipt::DecodingReceipt;
 pub use recommended::{Named, Others, complete, recommended};
 pub use registry::Registry;
@@ -58,4 +59,5 @@ pub use resolve::Setup;
 pub use schedule::Schedule;
 pub use session::Session;
 pub use spec::SpecError;
+pub use stop_rule::{StopError, StopRule};
 pub use transfer::Remasking;

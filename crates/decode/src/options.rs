@@ -8,6 +8,7 @@ use crate::{
     guide::GuideOptions,
     schedule::Schedule,
     spec::Method,
+    stop_rule::StopRule,
     transfer::{OwnRule, Remasking},
 };
 
@@ -49,48 +50,6 @@ pub enum CanvasSpec {
     Infill {
         /// The whole canvas.
         tokens: Vec<TokenId>,
-    },
-}
-
-/// Rule by which decoding stops before everything is decoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum StopRule {
-    /// Never: everything is decoded. The answer still ends at the first end id: to keep all of it, name no end ids.
-    Never,
-    /// Stop as soon as an end id stands in the response with no mask before it.
-    #[default]
-    Prefix,
-    /// Stop as for [`Self::Prefix`]; the remaining masks are filled with `fill` (FlashDLM as released;
-    /// specs/flashdlm.md#2.4). The fills are commits of the last forward.
-    PrefixFill {
-        /// The token.
-        fill: TokenId,
-    },
-    /// Once a block is finished (and stored, if the cache stores blocks) and any end id stands after the prompt (SDAR
-    /// as released; specs/models.md#4.5).
-    Block,
-    /// Once a finished (and stored) block consists of nothing but `fill`: everything after it is filled with it
-    /// (FreeDave's `early_exit`; specs/freedave.md#1.8). The fills are commits of the last forward.
-    WholeBlock {
-        /// The token.
-        fill: TokenId,
-    },
-    /// Never, but as soon as `fill` was decoded anywhere, all masks behind it are filled with it, so that only what
-    /// precedes it is decoded (FlashDLM on LLaDA; specs/flashdlm.md#1.6). The reference also overwrites tokens behind
-    /// it that were decoded before; here they stay, and the answer ends before them. The fills are
-    /// commits of the last forward.
-    FillBehind {
-        /// The token.
-        fill: TokenId,
-    },
-    /// Stop as soon as the response is free of masks up to its last decoded token, and the last `run` of its tokens are
-    /// `fill`: everything behind them is filled with it (FlashDLM on Dream; specs/flashdlm.md#1.6). The fills are
-    /// commits of the last forward.
-    EndRun {
-        /// The token.
-        fill: TokenId,
-        /// Number of such tokens, at least 1.
-        run: usize,
     },
 }
 
@@ -144,6 +103,8 @@ pub struct SessionOptions {
     pub stop_ids: Vec<TokenId>,
     /// Rule for stopping early.
     pub stop: StopRule,
+    /// Token that a stop rule fills masks with.
+    pub fill: TokenId,
     /// Tokens that are never predicted, beside the mask; they keep their share of the distribution.
     pub suppress: Vec<TokenId>,
     /// Tokens that weigh nothing in the distribution: predicted with confidence 0 or, if they are suppressed too, unknown to
@@ -185,6 +146,7 @@ impl SessionOptions {
             end_ids: Vec::new(),
             stop_ids: Vec::new(),
             stop: StopRule::default(),
+            fill: 0,
             suppress: Vec::new(),
             mute: Vec::new(),
             guide: None,

@@ -90,7 +90,7 @@ fn the_pass_that_changes_nothing_stores_its_block_and_no_other_does() {
 #[test]
 fn nothing_of_an_open_block_is_settled_or_ends_the_text() {
     let ended = [(EOS, 0.99), (6, 0.99), (7, 0.99), (8, 0.99)];
-    for stop in [StopRule::Prefix, StopRule::Block, StopRule::FillBehind { fill: EOS }] {
+    for stop in [StopRule::Prefix, StopRule::Block, StopRule::FillBehind] {
         let mut session = Session::new(SessionOptions { stop, ..edited("edit", "none", 4) }).unwrap();
         for said in [ended, REST, REST] {
             let predictions = predict(&session.requests()[0], |position| said[position as usize % 4]);
@@ -104,7 +104,7 @@ fn nothing_of_an_open_block_is_settled_or_ends_the_text() {
     }
     let stays = [[(5, 0.99), (EOS, 0.99), (7, 0.99), (8, 0.99)]];
     let mut session =
-        Session::new(SessionOptions { stop: StopRule::FillBehind { fill: EOS }, ..edited("edit", "block", 12) })
+        Session::new(SessionOptions { stop: StopRule::FillBehind, ..edited("edit", "block", 12) })
             .unwrap();
     let run = play(&mut session, &stays);
     assert_eq!((run.output.tokens, run.output.finish), (vec![5, EOS], Finish::Eos));

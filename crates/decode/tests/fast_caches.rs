@@ -515,8 +515,8 @@ proptest! {
         options.schedule = Schedule::ALL[schedule];
         options.block_length = Some(block);
         options.steps = (per_block > 0).then_some(per_block * blocks);
-        options.stop = [StopRule::Never, StopRule::Prefix, StopRule::FillBehind { fill: EOS },
-            StopRule::EndRun { fill: EOS, run: 2 }, StopRule::WholeBlock { fill: EOS }][stop];
+        options.stop = [StopRule::Never, StopRule::Prefix, StopRule::FillBehind,
+            StopRule::EndRun(2), StopRule::WholeBlock][stop];
         options.end_ids = vec![EOS];
         (options.seed, options.cfg_scale) = (seed, cfg_scale);
         if holes {

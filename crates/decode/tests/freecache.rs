@@ -318,7 +318,7 @@ fn flashdlm_i11_an_early_stop_changes_nothing_before_it() {
     let (whole, _) = ends_at(end, StopRule::Never);
     let mut forwards = Vec::new();
     for run_length in [1, 3, 5] {
-        let (run, session) = ends_at(end, StopRule::EndRun { fill: EOS, run: run_length });
+        let (run, session) = ends_at(end, StopRule::EndRun(run_length));
         assert_eq!((&run.output.tokens, run.output.finish), (&whole.output.tokens, whole.output.finish));
         assert_eq!(run.output.canvas, whole.output.canvas, "the rest is filled");
         assert_eq!(session.counts().commits, LENGTH);
@@ -332,7 +332,7 @@ fn flashdlm_i11_an_early_stop_changes_nothing_before_it() {
 #[test]
 fn an_end_token_with_masks_before_it_fills_only_what_is_behind() {
     let mut options = with(0, "static", "freecache:block=8", 8);
-    (options.end_ids, options.stop) = (vec![EOS], StopRule::FillBehind { fill: EOS });
+    (options.end_ids, options.stop) = (vec![EOS], StopRule::FillBehind);
     let run_with = |surest: u32, options: &SessionOptions| {
         drive(&mut Session::new(options.clone()).unwrap(), |_, requests| {
             vec![predict(&requests[0], |position| {

@@ -66,7 +66,7 @@ fn cases(families: RangeInclusive<usize>) -> impl Strategy<Value = Case> {
         options.stop = match rest.1 {
             0 => StopRule::Prefix,
             1 => StopRule::Block,
-            2 => StopRule::WholeBlock { fill: EOS },
+            2 => StopRule::WholeBlock,
             _ => StopRule::Never,
         };
         let flags = ["", ",strict=true", ",quota=true", ",strict=true,quota=true"][flags];

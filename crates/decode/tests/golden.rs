@@ -193,7 +193,7 @@ fn freedave_options(case: &Value, mask: Mask) -> SessionOptions {
     if params["early_exit"] == true {
         let fill = number(&case["eos_id"]).unwrap() as TokenId;
         options.end_ids = vec![fill];
-        options.stop = StopRule::WholeBlock { fill };
+        (options.stop, options.fill) = (StopRule::WholeBlock, fill);
     }
     options
 }

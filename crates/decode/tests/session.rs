@@ -222,7 +222,7 @@ fn the_block_rule_stops_when_a_finished_block_is_stored() {
 fn the_whole_block_rule_fills_the_rest() {
     let mut options = options(FULL, 0, 2, 9);
     options.block_length = Some(3);
-    (options.end_ids, options.stop) = (vec![EOS], StopRule::WholeBlock { fill: EOS });
+    (options.end_ids, options.stop) = (vec![EOS], StopRule::WholeBlock);
     let text = [0, 1, 5, EOS, 6, EOS, EOS, EOS, 7, 8, 9];
     let (run, session) = run_on_text(options, &text);
     assert_eq!(run.output.canvas, [0, 1, 5, EOS, 6, EOS, EOS, EOS, EOS, EOS, EOS]);
@@ -335,7 +335,7 @@ fn legal_options() -> impl Strategy<Value = SessionOptions> {
         Just(StopRule::Never),
         Just(StopRule::Prefix),
         Just(StopRule::Block),
-        Just(StopRule::WholeBlock { fill: EOS })
+        Just(StopRule::WholeBlock)
     ];
     (shape, methods, numbers, stop).prop_map(|(shape, methods, (temperature, alg_temp, cfg_scale), stop)| {
         let (family, prompt, gen_length, block, per_block) = shape;

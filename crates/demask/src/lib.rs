@@ -58,7 +58,6 @@ mod rehearsal;
 mod replay;
 #[doc(hidden)]
 pub mod scheduler;
-mod stopping;
 mod stream;
 /// Locks of what threads share.
 mod sync {
@@ -72,7 +71,7 @@ mod trace;
 pub use builder::Builder;
 pub use chat::Chat;
 pub use demask_checkpoint::{FamilyChoice, Message};
-pub use demask_decode::{CacheSpec, DecoderSpec, Exactness, Finish, Registry};
+pub use demask_decode::{CacheSpec, DecoderSpec, Exactness, Finish, Registry, StopRule};
 pub use device::{ActivationChoice, DeviceChoice, DtypeChoice, WeightChoice};
 pub use engine::{Engine, Handle, Pulse};
 pub use error::Error;
@@ -85,7 +84,6 @@ pub use options::Options;
 pub use prompt::{Prompt, Segment};
 pub use receipt::Receipt;
 pub use scheduler::{Class, Tenant};
-pub use stopping::EarlyStop;
 pub use stream::Stream;
 pub use ticket::Ticket;
 pub use trace::TraceLine;

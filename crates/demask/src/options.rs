@@ -1,7 +1,7 @@
 //! Options of one generation: one type, whether they come from flags, JSON, a sweep or a program.
 
 use demask_decode::{
-    CacheSpec, DecoderSpec, GuideUse, Named, Others, Remasking, Schedule,
+    CacheSpec, DecoderSpec, GuideUse, Named, Others, Remasking, Schedule, StopRule,
     names::{UnknownName, same},
 };
 use serde::{
@@ -10,8 +10,6 @@ use serde::{
     ser::SerializeMap,
 };
 use serde_json::Value;
-
-use crate::stopping::EarlyStop;
 
 /// A field of [`Options`], for those who build a parser from the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -264,7 +262,7 @@ macro_rules! words {
     )+};
 }
 
-words!(Remasking, "a name"; Schedule, "a name"; EarlyStop, "the name of a stop rule");
+words!(Remasking, "a name"; Schedule, "a name"; StopRule, "the name of a stop rule");
 
 macro_rules! methods {
     ($($of:ty),+) => {$(
@@ -307,7 +305,7 @@ macro_rules! written {
     };
 }
 
-written!(usize, u32, u64, f32, bool, String, Vec<String>, Vec<u32>; Remasking, Schedule, DecoderSpec, CacheSpec, EarlyStop);
+written!(usize, u32, u64, f32, bool, String, Vec<String>, Vec<u32>; Remasking, Schedule, DecoderSpec, CacheSpec, StopRule);
 
 /// Options that version 0.1.0 had, each with an advice.
 const REMOVED: &[(&str, &str)] = &[("cost_curve", "omit it, freedave drafts as many lanes as are nearly free")];
@@ -455,7 +453,7 @@ options! {
         /// Go on behind an end token; the answer still ends there.
         no_early_stop: bool,
         /// Rule for ending before everything is decoded; unset: once no mask stands before an end token.
-        stop_rule: EarlyStop,
+        stop_rule: StopRule,
         /// Never predict the end-of-text token (LLaDA's `logits_eos_inf`).
         suppress_eos: bool,
         /// Predict end tokens with confidence 0 (LLaDA's `confidence_eos_eot_inf`).
@@ -496,14 +494,14 @@ impl Options {
     /// Returns whether decoding may end at an end token, before everything is decoded.
     pub fn stops_early(&self) -> bool {
         let ends = !self.ignores_eos() || self.stop_token_ids.as_ref().is_some_and(|ids| !ids.is_empty());
-        ends && self.early_stop() != EarlyStop::Never
+        ends && self.early_stop() != StopRule::Never
     }
 
     /// The stop rule that is asked for, or the usual one.
-    pub(crate) fn early_stop(&self) -> EarlyStop {
+    pub(crate) fn early_stop(&self) -> StopRule {
         match self.no_early_stop {
-            Some(true) => EarlyStop::Never,
-            _ => self.stop_rule.unwrap_or(EarlyStop::Prefix),
+            Some(true) => StopRule::Never,
+            _ => self.stop_rule.unwrap_or(StopRule::Prefix),
         }
     }
 

@@ -13,7 +13,6 @@ use crate::{
     length::{Length, Limit},
     logprob,
     prompt::Tokens,
-    stopping::EarlyStop,
 };
 
 impl Prompter {
@@ -64,6 +63,7 @@ impl Prompter {
         let named = options.named(self.usual(sampler.is_some(), infill));
         let decoding = self.family().decoding();
         let temperature = options.temperature.unwrap_or(defaults.temperature);
+        let (stop, fill) = self.stop_rule(options)?;
         let chosen = SessionOptions {
             block_length: options.block_length.or_else(|| self.default_block_length(&defaults.canvas, options)),
             steps: options.steps.or(defaults.steps),
@@ -82,7 +82,8 @@ impl Prompter {
             top_logprobs: self.alternatives("top_logprobs", options.top_logprobs)?,
             end_ids: if options.ignores_eos() { Vec::new() } else { self.end_ids().to_vec() },
             stop_ids: self.stop_ids(options)?,
-            stop: self.stop_rule(options)?,
+            stop,
+            fill,
             suppress: match (infill, options.suppress_eos == Some(true)) {
                 // A hole is filled with text: an end in front of what follows it would be none. No program strikes it out.
                 (true, _) => self.end_ids().to_vec(),
@@ -137,11 +138,11 @@ impl Prompter {
         }
     }
 
-    /// The stop rule, with the token that it fills with.
-    fn stop_rule(&self, options: &Options) -> Result<StopRule, Error> {
-        let stop = if options.stops_early() { options.early_stop() } else { EarlyStop::Never };
+    /// The stop rule, and the token that it fills with.
+    fn stop_rule(&self, options: &Options) -> Result<(StopRule, TokenId), Error> {
+        let stop = if options.stops_early() { options.early_stop() } else { StopRule::Never };
         let fill = if stop.fills() { self.eos_ids()?.first().copied() } else { None };
-        Ok(stop.rule(fill.unwrap_or(0)))
+        Ok((stop, fill.unwrap_or(0)))
     }
 
     /// Refuses options that would be ignored.
@@ -150,8 +151,8 @@ impl Prompter {
         let even = !matches!(options.schedule, Some(Schedule::Dream | Schedule::DreamTotal));
         let greedy = options.temperature.unwrap_or(0.0) == 0.0;
         let ar = "for autoregressive decoding, which takes one token after the other";
-        let rule = options.stop_rule.filter(|rule| *rule != EarlyStop::Never);
-        let with_masks = rule.is_some_and(|rule| rule != EarlyStop::Prefix);
+        let rule = options.stop_rule.filter(|rule| *rule != StopRule::Never);
+        let with_masks = rule.is_some_and(|rule| rule != StopRule::Prefix);
         let checks = [
             (options.stop_rule.is_some() && options.no_early_stop == Some(true), "no_early_stop", "beside `stop_rule`"),
             (rule.is_some() && options.ignores_eos(), "stop_rule", "with `ignore_eos`, where no token ends anything"),

@@ -29,7 +29,7 @@ pub fn facts(mask: Mask, shift: u32) -> ModelFacts {
 /// Options for a prompt of `length` tokens.
 pub fn options(mask: Mask, shift: u32, length: usize, gen_length: usize) -> SessionOptions {
     let tokens = (0..length as TokenId).map(|position| position % 20).collect();
-    SessionOptions::new(facts(mask, shift), CanvasSpec::Prompt { tokens, gen_length })
+    SessionOptions { fill: EOS, ..SessionOptions::new(facts(mask, shift), CanvasSpec::Prompt { tokens, gen_length }) }
 }
 
 /// Record of one run.

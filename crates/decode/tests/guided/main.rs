@@ -207,7 +207,7 @@ fn flashdlm_g7_ends_agree_as_a_class_and_end_at_once() {
     // No end in sight: it is taken alone, after the forward that could not take it.
     let run = trace(options.clone(), model, ends_with(7));
     assert_eq!((run.steps, run.accepted), (vec![vec![(2, 3)], vec![(3, EOS)]], vec![1, 0]));
-    options.stop = StopRule::PrefixFill { fill: EOS };
+    options.stop = StopRule::PrefixFill;
     let run = trace(options.clone(), model, ends_with(18));
     assert_eq!(run.output.canvas, [1, 2, 3, EOS, EOS, EOS, EOS]);
     assert_eq!(run.output.tokens, [3, EOS]);

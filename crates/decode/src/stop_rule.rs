@@ -1,30 +1,33 @@
-//! Rules for ending before everything is decoded: the engine's stop rules by name, as they are typed.
+//! Rules for ending before everything is decoded, by name, as they are typed.
 
 use std::{fmt, str::FromStr};
 
-use demask_decode::{
-    StopRule,
-    names::{UnknownName, same},
-};
-use demask_step::TokenId;
+use crate::names::{UnknownName, same};
 
-/// A stop rule of the engine, without the token that it fills with: that is the model's end-of-text token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EarlyStop {
-    /// Stop as soon as an end token stands in the response with no mask before it.
+/// Rule by which decoding stops before everything is decoded. Those that fill masks do it with
+/// [`SessionOptions::fill`](crate::SessionOptions::fill), the model's end-of-text token; the fills are commits of the last
+/// forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StopRule {
+    /// Stop as soon as an end id stands in the response with no mask before it.
+    #[default]
     Prefix,
-    /// Stop as for [`Self::Prefix`]; remaining masks become end-of-text tokens (FlashDLM's guided decoding).
+    /// Stop as for [`Self::Prefix`]; the remaining masks are filled (FlashDLM as released; specs/flashdlm.md#2.4).
     PrefixFill,
-    /// Once a block with an end token in or before it is finished (SDAR).
+    /// Once a block is finished (and stored, if the cache stores blocks) and any end id stands after the prompt (SDAR
+    /// as released; specs/models.md#4.5).
     Block,
-    /// Once a finished block consists of end-of-text tokens, which also fill what follows (FreeDave's `early_exit`).
+    /// Once a finished (and stored) block consists of nothing but the fill: everything after it is filled with it
+    /// (FreeDave's `early_exit`; specs/freedave.md#1.8).
     WholeBlock,
-    /// Never, but what lies behind a decoded end-of-text token is filled with it at once (FlashDLM on LLaDA).
-    Fill,
-    /// Stop as soon as the last tokens before the first mask are this many end-of-text tokens, which fill the rest
-    /// (FlashDLM on Dream).
+    /// Never, but as soon as the fill was decoded anywhere, all masks behind it are filled with it, so that only what
+    /// precedes it is decoded (FlashDLM on LLaDA; specs/flashdlm.md#1.6). The reference also overwrites tokens behind
+    /// it that were decoded before; here they stay, and the answer ends before them.
+    FillBehind,
+    /// Stop as soon as the response is free of masks up to its last decoded token, and the last of its tokens, this many,
+    /// at least 1, are the fill: everything behind them is filled with it (FlashDLM on Dream; specs/flashdlm.md#1.6).
     EndRun(usize),
-    /// Never: everything is decoded.
+    /// Never: everything is decoded. The answer still ends at the first end id: to keep all of it, name no end ids.
     Never,
 }
 
@@ -32,14 +35,14 @@ pub enum EarlyStop {
 const USUAL_RUN: usize = 5;
 
 /// Rules by name; that of a run with its usual length.
-const RULES: [(&str, EarlyStop); 7] = [
-    ("prefix", EarlyStop::Prefix),
-    ("prefix-fill", EarlyStop::PrefixFill),
-    ("block", EarlyStop::Block),
-    ("whole-block", EarlyStop::WholeBlock),
-    ("fill", EarlyStop::Fill),
-    ("end-run", EarlyStop::EndRun(USUAL_RUN)),
-    ("never", EarlyStop::Never),
+const RULES: [(&str, StopRule); 7] = [
+    ("prefix", StopRule::Prefix),
+    ("prefix-fill", StopRule::PrefixFill),
+    ("block", StopRule::Block),
+    ("whole-block", StopRule::WholeBlock),
+    ("fill", StopRule::FillBehind),
+    ("end-run", StopRule::EndRun(USUAL_RUN)),
+    ("never", StopRule::Never),
 ];
 
 /// Reason why a text is no stop rule.
@@ -64,23 +67,10 @@ pub enum StopError {
     },
 }
 
-impl EarlyStop {
-    /// Returns the engine's rule, which fills with this token.
-    pub(crate) fn rule(self, fill: TokenId) -> StopRule {
-        match self {
-            Self::Prefix => StopRule::Prefix,
-            Self::PrefixFill => StopRule::PrefixFill { fill },
-            Self::Block => StopRule::Block,
-            Self::WholeBlock => StopRule::WholeBlock { fill },
-            Self::Fill => StopRule::FillBehind { fill },
-            Self::EndRun(run) => StopRule::EndRun { fill, run },
-            Self::Never => StopRule::Never,
-        }
-    }
-
-    /// Returns whether it fills masks with the end-of-text token, which the model must then have.
-    pub(crate) fn fills(self) -> bool {
-        matches!(self, Self::PrefixFill | Self::WholeBlock | Self::Fill | Self::EndRun(_))
+impl StopRule {
+    /// Returns whether it fills masks, for which the model must have an end-of-text token.
+    pub fn fills(self) -> bool {
+        matches!(self, Self::PrefixFill | Self::WholeBlock | Self::FillBehind | Self::EndRun(_))
     }
 
     fn name(self) -> &'static str {
@@ -89,7 +79,7 @@ impl EarlyStop {
     }
 }
 
-impl FromStr for EarlyStop {
+impl FromStr for StopRule {
     type Err = StopError;
 
     fn from_str(text: &str) -> Result<Self, StopError> {
@@ -109,7 +99,7 @@ impl FromStr for EarlyStop {
     }
 }
 
-impl fmt::Display for EarlyStop {
+impl fmt::Display for StopRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         match self {
@@ -129,10 +119,9 @@ mod tests {
             assert_eq!(name.parse(), Ok(rule));
             assert_eq!(name.replace('-', "_").to_uppercase().parse(), Ok(rule));
             assert_eq!(rule.to_string().parse(), Ok(rule));
-            assert_eq!(rule.fills(), rule.rule(7) != rule.rule(8), "{name}");
         }
-        assert_eq!("end-run:run=2".parse(), Ok(EarlyStop::EndRun(2)));
-        assert_eq!(EarlyStop::EndRun(2).to_string(), "end-run:run=2");
+        assert_eq!("end-run:run=2".parse(), Ok(StopRule::EndRun(2)));
+        assert_eq!(StopRule::EndRun(2).to_string(), "end-run:run=2");
     }
 
     #[test]
@@ -147,7 +136,7 @@ mod tests {
             ("end-run:", "stop rule end-run has \"\", expected run=N"),
             ("end-run:run=99999999999999999999999", "stop rule end-run has \"run=99999999999999999999999\", expected"),
         ] {
-            let refused = text.parse::<EarlyStop>().unwrap_err().to_string();
+            let refused = text.parse::<StopRule>().unwrap_err().to_string();
             assert!(refused.starts_with(told) && !refused.contains('\n'), "{refused}");
         }
     }
