@@ -226,7 +226,7 @@ pub fn guide(args: &DecodeArgs, options: &Options) -> anyhow::Result<Option<Sour
     let decoder = options.decoder.as_ref();
     match (&args.guide, decoder.filter(|_| options.wants_guide())) {
         (Some(_), None) => Err(usage("--guide goes with --decoder guided: omit it or name that decoder")),
-        (None, Some(decoder)) => Err(Error::from(OptionsError::GuideMissing { decoder: decoder.name() }).into()),
+        (None, Some(decoder)) => Err(Error::from(OptionsError::guide_missing(decoder.name())).into()),
         (guide, _) => Ok(guide.clone().map(Source::Named)),
     }
 }

@@ -6,7 +6,7 @@ use demask_step::MaskKind;
 use crate::{
     cache::{CACHES, CacheSpec, Memory},
     decoder::{DecoderSpec, Promise},
-    error::OptionsError,
+    error::{self, OptionsError},
     options::SessionOptions,
     schedule::Schedule,
     spec::{Method, Spec},
@@ -86,10 +86,15 @@ pub fn check(options: &SessionOptions) -> Result<(), OptionsError> {
     decoder.check_bounds()?;
     cache.check_bounds()?;
     if *remasking == Remasking::Origin && !decoder.traits().takes_origin {
-        return Err(OptionsError::Origin { decoder: decoder.name() });
+        return Err(error::origin(decoder.name()));
     }
     if options.schedule == Schedule::Rnd1 && options.top_k == 1 && options.temperature > 0.0 {
-        return Err(OptionsError::GreedyEntropies { temperature: options.temperature });
+        let temperature = options.temperature;
+        return Err(error::unfit(format_args!(
+            "top_k is 1 at temperature {temperature}, and schedule rnd1 ranks by the entropy of what top_k leaves, \
+             which is 0 of one token: for the most probable tokens use temperature 0, whose entropies are those at \
+             temperature 1, no other"
+        )));
     }
     if decoder.traits().revises.is_some() {
         return check_revision(options);
@@ -101,10 +106,7 @@ pub fn check(options: &SessionOptions) -> Result<(), OptionsError> {
 fn check_revision(options: &SessionOptions) -> Result<(), OptionsError> {
     let SessionOptions { facts, decoder, cache, .. } = options;
     if facts.blocks.seeds {
-        return Err(OptionsError::Seeds {
-            what: "a decoder that revises tokens",
-            try_instead: "use decoder threshold",
-        });
+        return Err(error::seeds("a decoder that revises tokens", "use decoder threshold"));
     }
     if cache.traits().revisable {
         return Ok(());
@@ -112,7 +114,11 @@ fn check_revision(options: &SessionOptions) -> Result<(), OptionsError> {
     let caches = CACHES.iter().filter(|cache| cache.about.attention.contains(&facts.mask.kind()));
     let follows = caches.map(CacheSpec::of).filter(|cache| cache.traits().revisable);
     let choices = follows.map(|cache| cache.name()).collect::<Vec<_>>().join(" or ");
-    Err(OptionsError::Revision { decoder: decoder.name(), cache: cache.to_string(), choices })
+    let decoder = decoder.name();
+    Err(error::unfit(format_args!(
+        "decoder {decoder} changes tokens that it has written, and cache {cache} takes them as final: use cache \
+         {choices}"
+    )))
 }
 
 /// Refuses a decoder that cannot decode the model, whose passes it may not have chosen yet.
@@ -127,7 +133,8 @@ fn check_model<M: Method>(spec: &Spec<M>, attention: MaskKind) -> Result<(), Opt
     }
     let choices = M::built_in().iter().filter(|method| runs(method)).map(|method| method.about().name);
     let choices = choices.collect::<Vec<_>>().join(", ");
-    Err(OptionsError::MethodForModel { what: M::WHAT, name: spec.name(), attention, choices })
+    let (what, name) = (M::WHAT, spec.name());
+    Err(error::unfit(format_args!("{what} {name} cannot run a model with {attention}: use {choices}")))
 }
 
 #[cfg(test)]

@@ -104,8 +104,7 @@ fn nothing_of_an_open_block_is_settled_or_ends_the_text() {
     }
     let stays = [[(5, 0.99), (EOS, 0.99), (7, 0.99), (8, 0.99)]];
     let mut session =
-        Session::new(SessionOptions { stop: StopRule::FillBehind, ..edited("edit", "block", 12) })
-            .unwrap();
+        Session::new(SessionOptions { stop: StopRule::FillBehind, ..edited("edit", "block", 12) }).unwrap();
     let run = play(&mut session, &stays);
     assert_eq!((run.output.tokens, run.output.finish), (vec![5, EOS], Finish::Eos));
     assert_eq!(run.output.canvas[8..], [EOS; 8], "later blocks are filled and closed");

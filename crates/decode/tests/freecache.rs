@@ -104,11 +104,7 @@ fn flashdlm_i2_nothing_frozen_is_no_cache() {
         for shift in [0, 1] {
             for decoder in ["static", "threshold:tau=0.4", "factor:f=2"] {
                 let reference = run_all_live(with(shift, decoder, "none", 8), seed);
-                for cache in [
-                    "freecache:block=4",
-                    "freecache:block=8,freeze=reference",
-                    "freecache:freeze=prompt",
-                ] {
+                for cache in ["freecache:block=4", "freecache:block=8,freeze=reference", "freecache:freeze=prompt"] {
                     assert_eq!(run_all_live(with(shift, decoder, cache, 8), seed), reference, "{decoder} {cache}");
                 }
             }
@@ -217,11 +213,7 @@ proptest! {
 #[test]
 fn flashdlm_i7_what_is_frozen_only_grows_and_never_holds_a_mask() {
     for shift in [0, 1] {
-        for cache in [
-            "freecache:block=3",
-            "freecache:block=8,freeze=reference",
-            "freecache:block=5,lag=2",
-        ] {
+        for cache in ["freecache:block=3", "freecache:block=8,freeze=reference", "freecache:block=5,lag=2"] {
             for (decoder, block) in [("static", 8), ("threshold:tau=0.4", 24), ("factor:f=2", 12)] {
                 let mut script = Scripted::new(5, VOCAB, shift);
                 let mut session = Session::new(with(shift, decoder, cache, block)).unwrap();

@@ -318,7 +318,9 @@ fn a_run_that_hits_the_cap_is_a_fault_and_no_complete_answer() {
         let run = drive(&mut session, |_, requests| vec![Predictions::default(); requests.len()]);
         assert!(run.output.tokens.is_empty());
         let told = session.fault().unwrap();
-        assert!(told.contains("forwards ran, the most that this canvas may take, and ") && told.contains(" masks are left"));
+        assert!(
+            told.contains("forwards ran, the most that this canvas may take, and ") && told.contains(" masks are left")
+        );
     }
 }
 
@@ -331,12 +333,8 @@ fn legal_options() -> impl Strategy<Value = SessionOptions> {
         prop_oneof![Just(0.0f32), Just(0.5)],
         prop_oneof![Just(0.0f32), Just(1.5)],
     );
-    let stop = prop_oneof![
-        Just(StopRule::Never),
-        Just(StopRule::Prefix),
-        Just(StopRule::Block),
-        Just(StopRule::WholeBlock)
-    ];
+    let stop =
+        prop_oneof![Just(StopRule::Never), Just(StopRule::Prefix), Just(StopRule::Block), Just(StopRule::WholeBlock)];
     (shape, methods, numbers, stop).prop_map(|(shape, methods, (temperature, alg_temp, cfg_scale), stop)| {
         let (family, prompt, gen_length, block, per_block) = shape;
         let (decoder, remasking, cached, dream, seed) = methods;

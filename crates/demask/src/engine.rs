@@ -242,8 +242,7 @@ impl Handle {
     #[doc(hidden)]
     pub fn prepare_by(&self, rule: OwnRule, prompt: &Prompt, options: &Options) -> Result<Prepared, Error> {
         if let Some(decoder) = &options.decoder {
-            let (rule, decoder) = (rule.name().to_owned(), decoder.name().to_owned());
-            return Err(OptionsError::OwnRuleBesideDecoder { rule, decoder }.into());
+            return Err(OptionsError::own_rule_beside_decoder(rule.name(), decoder.name()).into());
         }
         self.prepare(prompt, options)?.decided_by(rule)
     }

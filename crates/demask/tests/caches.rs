@@ -9,10 +9,7 @@ use demask::internals::{
     cpu::isa::Isa,
     decode::{CanvasSpec, ModelFacts, Remasking, Session, SessionOptions, StopRule},
     model_parts::{ArchSpec, Inspect},
-    step::{
-        LayerRows, Mask, Position, Positions, Predictions, Request, SequenceId, SequenceNeeds, SequenceStep,
-        Work,
-    },
+    step::{LayerRows, Mask, Position, Positions, Predictions, Request, SequenceId, SequenceNeeds, SequenceStep, Work},
     tensor::Dtype,
 };
 use demask_testkit::by_hand::ByHand;

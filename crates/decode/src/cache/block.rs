@@ -9,7 +9,7 @@ use super::{CacheKind, CachePolicy, CacheTraits, Memory, Upkeep};
 use crate::{
     choices,
     decoder::{Accepted, Progress, Query, View},
-    error::OptionsError,
+    error::{self, OptionsError},
     layout::Layout,
     parameters,
     resolve::Setup,
@@ -77,18 +77,26 @@ impl CacheKind for Block {
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
         let context = setup.layout.attention().kind() == MaskKind::Context;
         if self.canvas == BlockCanvas::Masks && !context {
-            return Err(OptionsError::CanvasForContext { attention: setup.layout.attention().kind() });
+            let attention = setup.layout.attention().kind();
+            let text = format!(
+                "cache block with canvas=masks is for models with attention by pass, found {attention}: omit \
+                 canvas"
+            );
+            return Err(error::value("cache", text));
         }
         let seeds = setup.options.facts.blocks.seeds;
         if self.store == Some(Store::Fused) && (context || seeds) {
-            return Err(OptionsError::Seeds { what: "store=fused", try_instead: "omit store" });
+            return Err(error::seeds("store=fused", "omit store"));
         }
         match (self.store, setup.options.traits().stores) {
-            (Some(store), Some(expected)) if store != expected => Err(OptionsError::Stores {
-                decoder: setup.options.decoder.to_string(),
-                expected: expected.value(),
-                cache: setup.options.cache.to_string(),
-            }),
+            (Some(store), Some(expected)) if store != expected => {
+                let (decoder, cache, expected) = (&setup.options.decoder, &setup.options.cache, expected.value());
+                let text = format!(
+                    "decoder {decoder} stores blocks with store={expected}, and cache {cache} says otherwise: omit \
+                     store"
+                );
+                Err(error::value("cache", text))
+            }
             _ => Ok(()),
         }
     }

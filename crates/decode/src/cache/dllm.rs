@@ -23,7 +23,7 @@ use super::{CacheKind, CachePolicy, Memory};
 use crate::{
     choices,
     decoder::{Progress, Promise, Query, View},
-    error::OptionsError,
+    error::{self, OptionsError},
     event::Commit,
     layout::Layout,
     parameters,
@@ -136,8 +136,7 @@ impl CacheKind for Dllm {
 
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
         let options = setup.options;
-        let refuse =
-            |parameter, of| Err(OptionsError::UselessParameter { cache: options.cache.to_string(), parameter, of });
+        let refuse = |parameter, of| Err(error::useless_parameter(&options.cache, parameter, of));
         match self.phase {
             Phase::Down if options.traits().promise != Promise::Reference => {
                 refuse("phase=down", "decoder static, whose number of steps is fixed")

@@ -10,7 +10,7 @@ use super::{CacheKind, CachePolicy, CacheTraits, Memory, Upkeep};
 use crate::{
     choices,
     decoder::{Progress, Query, View},
-    error::OptionsError,
+    error::{self, OptionsError},
     layout::Layout,
     parameters,
     resolve::Setup,
@@ -107,7 +107,7 @@ pub(super) fn check_start(start: Start, setup: &Setup<'_>) -> Result<(), Options
     if start == Start::One && setup.options.facts.shift == 0 {
         let cache = setup.options.cache.to_string();
         let of = "models whose rows predict the token behind them";
-        return Err(OptionsError::UselessParameter { cache, parameter: "start", of });
+        return Err(error::useless_parameter(cache, "start", of));
     }
     Ok(())
 }

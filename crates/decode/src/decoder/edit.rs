@@ -7,7 +7,13 @@ use super::{
     Answer, Blockwise, Confidence, Decoder, DecoderKind, DecoderTraits, Intent, Promise, Query, Turn, Turned, View,
 };
 use crate::{
-    cache::CachePolicy, error::OptionsError, layout::Layout, parameters, resolve::Setup, spec::Kind, transfer,
+    cache::CachePolicy,
+    error::{self, OptionsError},
+    layout::Layout,
+    parameters,
+    resolve::Setup,
+    spec::Kind,
+    transfer,
 };
 
 parameters! {
@@ -47,7 +53,7 @@ impl DecoderKind for Edit {
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
         let found = setup.options.temperature;
         if self.penalty > 0.0 && found > 0.0 {
-            return Err(OptionsError::GreedyOnly { decoder: "edit with a penalty", found });
+            return Err(error::greedy_only("edit with a penalty", found));
         }
         Ok(())
     }

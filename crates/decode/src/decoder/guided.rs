@@ -23,7 +23,7 @@ use super::{
 use crate::{
     cache::CachePolicy,
     choices,
-    error::OptionsError,
+    error::{self, OptionsError},
     event::Commit,
     guide::{Agreement, Alignment, GuideOptions, GuideUse, Judge, Reader, Rule, Trial, Trials},
     layout::Layout,
@@ -99,29 +99,52 @@ impl DecoderKind for Guided {
 
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
         let (options, layout, decoder) = (setup.options, setup.layout, Self::NAME);
-        let Some(guide) = &options.guide else { return Err(OptionsError::GuideMissing { decoder }) };
+        let Some(guide) = &options.guide else { return Err(OptionsError::guide_missing(decoder)) };
         let alignment = self.alignment(guide);
         if alignment == Alignment::Ids && !guide.shared_vocabulary {
-            return Err(OptionsError::GuideVocabulary { decoder });
+            let text =
+                format!("{decoder}: align=ids, and the guide has another vocabulary: omit align, or use align=bytes");
+            return Err(error::value("decoder", text));
         }
         guide.check_tokens(options, alignment)?;
         let prompt = match (alignment, &guide.text) {
             (Alignment::Ids, _) => layout.response(),
-            (Alignment::Bytes, None) => return Err(OptionsError::GuideWithoutText { decoder }),
+            (Alignment::Bytes, None) => {
+                return Err(error::unfit(format_args!(
+                    "{decoder}: the guide has another vocabulary and there are no two tokenizers to go through: \
+                     use a guide with the model's vocabulary"
+                )));
+            }
             (Alignment::Bytes, Some(text)) => text.prompt.len(),
         };
         if prompt == 0 {
-            return Err(OptionsError::GuideEmptyPrompt);
+            return Err(error::unfit(
+                "nothing stands before the first mask, expected at least one token for the guide to start from: \
+                 add a prompt",
+            ));
         }
         let (needed, available) = (prompt + layout.len() - layout.response(), guide.facts.context);
         if needed > available {
-            return Err(OptionsError::GuideContext { needed, available });
+            return Err(error::unfit(format_args!(
+                "the guide must read {needed} positions and its context holds {available}: shorten the prompt or \
+                 the generation length, or use another guide"
+            )));
         }
         let to_guide = self.target == Target::Guide;
         let own = [("fallback=ar", self.fallback == Writer::Ar), ("target=guide", to_guide)];
         match own.into_iter().find(|(_, given)| *given && alignment != Alignment::Ids) {
-            Some((parameter, _)) => Err(OptionsError::GuideWrites { decoder, parameter }),
-            None if to_guide && options.temperature > 0.0 => Err(OptionsError::GuideTemperature { decoder }),
+            Some((parameter, _)) => Err(error::value(
+                "decoder",
+                format_args!(
+                    "{decoder}: {parameter} writes tokens of the guide, which has another vocabulary: omit it"
+                ),
+            )),
+            None if to_guide && options.temperature > 0.0 => Err(error::value(
+                "decoder",
+                format_args!(
+                    "{decoder}: target=guide gives the guide's greedy output, expected temperature 0: omit the temperature"
+                ),
+            )),
             None => Ok(()),
         }
     }

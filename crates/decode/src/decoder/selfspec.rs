@@ -9,7 +9,12 @@ use super::{
     ar::predicted,
 };
 use crate::{
-    cache::CachePolicy, error::OptionsError, event::Commit, layout::Layout, parameters, resolve::Setup,
+    cache::CachePolicy,
+    error::{self, OptionsError},
+    event::Commit,
+    layout::Layout,
+    parameters,
+    resolve::Setup,
     spec::Kind,
 };
 
@@ -40,10 +45,13 @@ impl DecoderKind for SelfSpec {
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
         let found = setup.options.temperature;
         if found > 0.0 {
-            return Err(OptionsError::GreedyOnly { decoder: Self::NAME, found });
+            return Err(error::greedy_only(Self::NAME, found));
         }
         if setup.options.cache.name() != "causal" {
-            return Err(OptionsError::NeedsCache { decoder: Self::NAME, cache: setup.options.cache.to_string() });
+            let (decoder, cache) = (Self::NAME, &setup.options.cache);
+            return Err(error::unfit(format_args!(
+                "decoder {decoder} keeps the K/V of its causal passes, found cache {cache}: use cache causal"
+            )));
         }
         Ok(())
     }

@@ -11,8 +11,10 @@ use demask_step::{Mask, TokenId};
 
 use crate::{
     choices,
-    error::OptionsError,
+    decoder::DecoderMethod,
+    error::{self, OptionsError},
     options::{CanvasSpec, ModelFacts, SessionOptions},
+    registry::alternatives,
 };
 
 pub(crate) use reader::Reader;
@@ -89,10 +91,16 @@ pub struct GuideUse {
 pub(crate) fn check(options: &SessionOptions) -> Result<(), OptionsError> {
     let decoder = options.decoder.name();
     match (options.decoder.traits().guide, &options.guide) {
-        (Some(_), None) => Err(OptionsError::GuideMissing { decoder }),
-        (None, Some(_)) => Err(OptionsError::GuideUnused { decoder }),
+        (Some(_), None) => Err(OptionsError::guide_missing(decoder)),
+        (None, Some(_)) => Err(error::unfit(format_args!(
+            "decoder {decoder} has no guide: omit the guide, or use decoder {}",
+            alternatives::<DecoderMethod>(|decoder| decoder.traits().guide.is_some())
+        ))),
         (Some(_), Some(guide)) if guide.facts.mask != Mask::Causal => {
-            Err(OptionsError::GuideNotCausal { attention: guide.facts.mask.kind() })
+            let attention = guide.facts.mask.kind();
+            Err(error::unfit(format_args!(
+                "the guide has {attention}, expected an autoregressive model: use a Qwen2.5, Qwen3 or Llama model"
+            )))
         }
         _ => Ok(()),
     }
@@ -103,7 +111,7 @@ impl GuideOptions {
     pub(crate) fn check_tokens(&self, options: &SessionOptions, alignment: Alignment) -> Result<(), OptionsError> {
         let vocab = self.facts.vocab;
         let within = |what, tokens: &[TokenId]| match tokens.iter().find(|&&token| token as usize >= vocab) {
-            Some(&token) => Err(OptionsError::TokenOutOfRange { what, token, vocab }),
+            Some(&token) => Err(error::token_out_of_range(what, token, vocab)),
             None => Ok(()),
         };
         within("the guide's end token", &self.end_ids)?;

@@ -5,7 +5,10 @@ use std::{fmt, sync::Arc};
 use demask_step::MaskKind;
 
 use super::{Remasking, Transfer};
-use crate::{error::OptionsError, options::SessionOptions};
+use crate::{
+    error::{self, OptionsError},
+    options::SessionOptions,
+};
 
 /// Maker of a fresh rule for each session, behind a handle.
 type Make = dyn Fn() -> Box<dyn Transfer> + Send + Sync;
@@ -51,10 +54,14 @@ impl OwnRule {
     pub(crate) fn check(&self, options: &SessionOptions) -> Result<(), OptionsError> {
         let attention = options.facts.mask.kind();
         if attention == MaskKind::Causal {
-            return Err(OptionsError::OwnRuleForModel { rule: self.name().to_owned(), attention });
+            let rule = self.name();
+            return Err(error::unfit(format_args!(
+                "the transfer rule {rule} says which masks are filled, and a model with {attention} has none: omit \
+                 it"
+            )));
         }
         if options.remasking == Remasking::Origin {
-            return Err(OptionsError::Origin { decoder: "custom" });
+            return Err(error::origin("custom"));
         }
         Ok(())
     }

@@ -3,11 +3,7 @@
 use demask::internals::step::{Drift, Keep, Lanes, LayerRows, Mask, Probe, SequenceNeeds, StepPlan};
 
 /// Choices of rows, and whether the first layer computes all.
-const PARTIAL: [(Drift, bool); 3] = [
-    (Drift::Value, true),
-    (Drift::Key, false),
-    (Drift::Random { seed: 5 }, false),
-];
+const PARTIAL: [(Drift, bool); 3] = [(Drift::Value, true), (Drift::Key, false), (Drift::Random { seed: 5 }, false)];
 
 use super::{Step, ask, assert_same, bits, full, needs, run, subset};
 use crate::common::{Dice, devices, processor, runner, specs};

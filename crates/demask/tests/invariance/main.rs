@@ -10,8 +10,8 @@ use demask::internals::{
     cpu::linear::Products,
     model_parts::{ArchSpec, Inspect},
     step::{
-        Blend, BlendWith, Drift, HeadAsk, HeadRequest, Keep, Lanes, LayerRows, Mask, Positions, Predictions,
-        Probe, SequenceId, SequenceNeeds, SequenceStep, StepPlan,
+        Blend, BlendWith, Drift, HeadAsk, HeadRequest, Keep, Lanes, LayerRows, Mask, Positions, Predictions, Probe,
+        SequenceId, SequenceNeeds, SequenceStep, StepPlan,
     },
 };
 

@@ -4,8 +4,8 @@ use demask::internals::{
     cpu::{CpuOptions, linear::Activations},
     model_parts::{ArchSpec, Inspect, Rope},
     step::{
-        Blend, BlendWith, Drift, HeadAsk, Keep, Lanes, LayerRows, Mask, Predictions, Probe, SequenceId,
-        SequenceNeeds, SequenceStep, StepPlan,
+        Blend, BlendWith, Drift, HeadAsk, Keep, Lanes, LayerRows, Mask, Predictions, Probe, SequenceId, SequenceNeeds,
+        SequenceStep, StepPlan,
     },
 };
 

@@ -1,8 +1,7 @@
 //! Lowering of plans to rows: pure integer code, the only place where a position becomes a row.
 
 use demask_step::{
-    BlendWith, Cost, Drift, Judged, Lanes, LayerRows, Positions, Predictions, SequenceNeeds, SequenceStep,
-    random, room,
+    BlendWith, Cost, Drift, Judged, Lanes, LayerRows, Positions, Predictions, SequenceNeeds, SequenceStep, random, room,
 };
 use demask_tensor::{
     BlendRows, HeadOutput, HeadRow, Launch, NO_ROW, PAGE, PageCopy, ProbeLaunch, Rows, Segment, SlotCopy,

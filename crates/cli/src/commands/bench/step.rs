@@ -113,11 +113,8 @@ impl Shape {
         let live = live.start as u32..live.end as u32;
         let first = (self.keys - self.rows) as u32;
         let probe = |keep| Probe { rows: live.clone().into(), keep, by: Drift::Value };
-        let partial = |keep| LayerRows::Partial {
-            compute: Positions::new(),
-            probe: Some(probe(keep)),
-            first_whole: true,
-        };
+        let partial =
+            |keep| LayerRows::Partial { compute: Positions::new(), probe: Some(probe(keep)), first_whole: true };
         StepPlan {
             live: live.clone().into(),
             visible: keys,

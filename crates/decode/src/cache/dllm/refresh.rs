@@ -38,12 +38,7 @@ pub(super) struct Track {
 
 impl Track {
     pub(super) fn with_capacity(positions: usize) -> Self {
-        Self {
-            forwards: 0,
-            prompt_tokens: 0,
-            response_tokens: 0,
-            stale: Positions::with_capacity(positions),
-        }
+        Self { forwards: 0, prompt_tokens: 0, response_tokens: 0, stale: Positions::with_capacity(positions) }
     }
 
     /// Returns the number of the forward that comes, from 0.

@@ -25,10 +25,11 @@ use demask_step::MaskKind;
 
 use super::{Confidence, Decoder, DecoderKind, DecoderTraits, Promise, Static, Threshold};
 use crate::{
-    cache::{CachePolicy, Memory, Store},
+    cache::{CacheMethod, CachePolicy, Memory, Store},
     choices,
-    error::OptionsError,
+    error::{self, OptionsError},
     parameters,
+    registry::alternatives,
     resolve::Setup,
     spec::{Kind, OrAuto},
     transfer::{Quota, Transfer},
@@ -115,16 +116,25 @@ impl DecoderKind for FreeDave {
         let options = setup.options;
         let decoder = Self::NAME;
         if options.facts.blocks.seeds {
-            return Err(OptionsError::Seeds { what: "decoder freedave", try_instead: "use decoder threshold" });
+            return Err(error::seeds("decoder freedave", "use decoder threshold"));
         }
         let of_threshold =
             [("strict", self.strict), ("quota", self.quota), ("confidence", self.confidence != Confidence::Clean)];
         let unused = of_threshold.into_iter().find(|&(_, given)| given);
         if let (Some((parameter, _)), None) = (unused, self.tau) {
-            return Err(OptionsError::ThresholdMissing { decoder, parameter });
+            let text = format!(
+                "decoder {decoder} has {parameter} without tau, expected it with a threshold only: add tau or omit \
+                 it"
+            );
+            return Err(error::value("decoder", text));
         }
         if self.eager == Some(true) && !options.cache.traits().spans_blocks {
-            return Err(OptionsError::EagerNeedsSpan { decoder, cache: options.cache.to_string() });
+            let (cache, spans) = (&options.cache, alternatives::<CacheMethod>(|cache| cache.traits().spans_blocks));
+            let text = format!(
+                "decoder {decoder} with eager drafts reaches into the next block, and cache {cache} has a forward \
+                 predict one block only: omit eager, or use cache {spans}"
+            );
+            return Err(error::value("decoder", text));
         }
         Ok(())
     }
