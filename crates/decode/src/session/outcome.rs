@@ -163,7 +163,7 @@ impl Session {
         let decoder = DecoderSpec::default();
         let mut session = Self::new(SessionOptions { rule: Some(rule), decoder, ..options })?;
         session.keep(layout.gen_length());
-        Ok(Self { salt, tells_drafts, ..session })
+        Ok(Self { tells_drafts, salt, ..session })
     }
 
     /// Sets its salt, before its first forward: only sessions of the same salt take slots from each other. 0 at the
