@@ -18,6 +18,7 @@ use std::ops::Range;
 
 use demask_step::{Drift, LayerRows, MaskKind, Position, Positions, Probe, SequenceNeeds, StepPlan, random};
 
+pub use self::refresh::{Count, Phase};
 use self::refresh::{Rule, Track};
 use super::{CacheKind, CachePolicy, Memory};
 use crate::{
@@ -63,26 +64,6 @@ choices! {
         Response = "response",
         /// The response.
         Before = "before",
-    }
-}
-
-choices! {
-    /// Origin from which the forwards to a refresh of the response are counted.
-    pub enum Phase {
-        /// Count from the first forward, as released.
-        Up = "up",
-        /// Count from the last step of a fixed number of steps, as published; the first forward always refreshes.
-        Down = "down",
-    }
-}
-
-choices! {
-    /// Unit in which intervals are counted.
-    pub enum Count {
-        /// Forwards.
-        Forwards = "forwards",
-        /// Committed tokens, so that intervals mean the same under every decoder.
-        Tokens = "tokens",
     }
 }
 

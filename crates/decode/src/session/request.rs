@@ -4,7 +4,6 @@ use demask_step::{
     HeadAsk, HeadRequest, Keep, Mask, Need, Positions, Request, Sampling, SequenceNeeds, StepPlan, TokenId,
 };
 
-use super::guidance;
 use crate::{
     cache::CachePolicy,
     decoder::{Decoder, Drafts},
@@ -62,7 +61,8 @@ pub(super) fn needs(
     decoder.reserve(layout, &mut needs);
     needs.residual &= guided;
     needs.top = needs.top.max(options.top_logprobs.unwrap_or(0));
-    let unconditional = guided.then(|| guidance::needs(&needs));
+    // The unconditional sequence asks nothing of the head.
+    let unconditional = guided.then(|| SequenceNeeds { predictions: 0, residual: false, ..needs.clone() });
     [Some(needs), unconditional].into_iter().flatten().collect()
 }
 

@@ -2,8 +2,27 @@
 
 use demask_step::{Position, Positions};
 
-use super::{Count, Phase};
-use crate::{decoder::View, event::Commit};
+use crate::{choices, decoder::View, event::Commit};
+
+choices! {
+    /// Origin from which the forwards to a refresh of the response are counted.
+    pub enum Phase {
+        /// Count from the first forward, as released.
+        Up = "up",
+        /// Count from the last step of a fixed number of steps, as published; the first forward always refreshes.
+        Down = "down",
+    }
+}
+
+choices! {
+    /// Unit in which intervals are counted.
+    pub enum Count {
+        /// Forwards.
+        Forwards = "forwards",
+        /// Committed tokens, so that intervals mean the same under every decoder.
+        Tokens = "tokens",
+    }
+}
 
 /// Rule by which a refresh is due.
 #[derive(Debug)]
