@@ -6,6 +6,7 @@ use demask_step::{Position, SequenceNeeds, TokenId};
 
 use super::{Phase, Session};
 use crate::{
+    cache::CacheSpec,
     decoder::DecoderSpec,
     error::OptionsError,
     event::{Counts, Event, Logprob, Output},
@@ -122,6 +123,11 @@ impl Session {
         self.tally.counts
     }
 
+    /// Returns the decoder and the cache policy as they were asked for: a receipt has what the decoder chose for the device.
+    pub fn methods(&self) -> (&DecoderSpec, &CacheSpec) {
+        (&self.options.decoder, &self.options.cache)
+    }
+
     /// Says what the decoder chose for the device, if it chose anything: half a sentence.
     pub fn decoder_rule(&self) -> Option<String> {
         self.decoder.rule()
@@ -147,11 +153,11 @@ impl Session {
             Some(rule) => rule.to_string(),
             None => self.decoder.chosen().unwrap_or(&self.options.decoder).to_string(),
         };
-        let receipt = self.tally.receipt(&self.options, self.exactness(), resolved, self.generated());
+        let receipt = self.tally.receipt(&self.options, decoder, self.exactness(), resolved, self.generated());
         let response = self.layout.response() as Position;
         let asked = response..response + self.layout.gen_length() as Position;
         let given_up = self.ending.is_given_up().then(|| self.canvas.masks_in(asked));
-        DecodingReceipt { decoder, given_up, ..receipt }
+        DecodingReceipt { given_up, ..receipt }
     }
 
     /// Returns the same canvas, not yet begun, for a transfer rule to decide in the place of the decoder.

@@ -106,13 +106,14 @@ impl Tally {
     pub(super) fn receipt(
         &self,
         options: &SessionOptions,
+        decoder: String,
         exactness: Exactness,
         (steps, block_length): (usize, usize),
         generated_tokens: usize,
     ) -> DecodingReceipt {
         let Counts { nfe, forwards, cached, replaced, rows, cost, .. } = self.counts;
         DecodingReceipt {
-            decoder: options.rule.as_ref().map_or_else(|| options.decoder.to_string(), ToString::to_string),
+            decoder,
             cache: options.cache.to_string(),
             remasking: options.remasking.name(),
             schedule: options.schedule.name(),

@@ -48,8 +48,8 @@ fn rehearse(row: &Row, tasks: &[TaskPlan], prepare: &Prepare<'_>) -> Result<Rehe
         }
         let refused = |error| RunError::Row { row: row.told(), task: task.name.clone(), error: Box::new(error) };
         let answer = longest(prepare, ask, task, row.seeds[0]).map_err(refused)?;
-        let receipt = answer.session().receipt();
-        methods = format!("{}, cache {}", receipt.decoder, receipt.cache);
+        let (decoder, cache) = answer.session().methods();
+        methods = format!("{decoder}, cache {cache}");
         if positions(answer.needs()) >= positions(&needs) {
             needs = answer.needs().to_vec();
         }
