@@ -4,7 +4,7 @@ use std::fmt;
 
 use demask_step::TokenId;
 
-use crate::{SpecError, decoder::DecoderMethod, registry::alternatives};
+use crate::spec::SpecError;
 
 /// A mistake in [`SessionOptions`](crate::SessionOptions): what was found, what was expected, what to try.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -99,14 +99,6 @@ pub(crate) fn context(needed: usize, available: usize) -> OptionsError {
     unfit(format_args!(
         "the canvas needs {needed} positions and the model's context holds {available}: shorten the prompt or the \
          generation length"
-    ))
-}
-
-/// `origin` with a decoder that chooses by itself.
-pub(crate) fn origin(decoder: &str) -> OptionsError {
-    unfit(format_args!(
-        "remasking origin picks positions by chance and decoder {decoder} by confidence: use origin with decoder {}",
-        alternatives::<DecoderMethod>(|decoder| decoder.traits().takes_origin)
     ))
 }
 

@@ -1,16 +1,16 @@
 //! Combinations of parts, and the claim of a run about its tokens. Everything follows from the declarations of the
 //! methods.
 
-use demask_step::MaskKind;
+use demask_step::{Mask, MaskKind};
 
 use crate::{
     cache::{CACHES, CacheSpec, Memory},
-    decoder::{DecoderSpec, Promise},
+    decoder::{DecoderMethod, DecoderSpec, Promise},
     error::{self, OptionsError},
-    options::SessionOptions,
+    method::SessionOptions,
     schedule::Schedule,
-    spec::{Method, Spec},
-    transfer::Remasking,
+    spec::{Method, Spec, alternatives},
+    transfer::{OwnRule, Remasking},
 };
 
 /// Claim that a result may make.
@@ -86,7 +86,7 @@ pub fn check(options: &SessionOptions) -> Result<(), OptionsError> {
     decoder.check_bounds()?;
     cache.check_bounds()?;
     if *remasking == Remasking::Origin && !decoder.traits().takes_origin {
-        return Err(error::origin(decoder.name()));
+        return Err(origin(decoder.name()));
     }
     if options.schedule == Schedule::Rnd1 && options.top_k == 1 && options.temperature > 0.0 {
         let temperature = options.temperature;
@@ -119,6 +119,49 @@ fn check_revision(options: &SessionOptions) -> Result<(), OptionsError> {
         "decoder {decoder} changes tokens that it has written, and cache {cache} takes them as final: use cache \
          {choices}"
     )))
+}
+
+/// Refuses a rule of one's own for models without masks, and beside an order that chooses by itself.
+pub(crate) fn check_own_rule(rule: &OwnRule, options: &SessionOptions) -> Result<(), OptionsError> {
+    let attention = options.facts.mask.kind();
+    if attention == MaskKind::Causal {
+        let rule = rule.name();
+        return Err(error::unfit(format_args!(
+            "the transfer rule {rule} says which masks are filled, and a model with {attention} has none: omit \
+             it"
+        )));
+    }
+    if options.remasking == Remasking::Origin {
+        return Err(origin("custom"));
+    }
+    Ok(())
+}
+
+/// `origin` with a decoder that chooses by itself.
+fn origin(decoder: &str) -> OptionsError {
+    error::unfit(format_args!(
+        "remasking origin picks positions by chance and decoder {decoder} by confidence: use origin with decoder {}",
+        alternatives::<DecoderMethod>(|decoder| decoder.traits().takes_origin)
+    ))
+}
+
+/// Refuses a guide that nobody asks, a decoder without the guide that it needs, and a model that is no guide.
+pub(crate) fn check_guide(options: &SessionOptions) -> Result<(), OptionsError> {
+    let decoder = options.decoder.name();
+    match (options.decoder.traits().guide, &options.guide) {
+        (Some(_), None) => Err(OptionsError::guide_missing(decoder)),
+        (None, Some(_)) => Err(error::unfit(format_args!(
+            "decoder {decoder} has no guide: omit the guide, or use decoder {}",
+            alternatives::<DecoderMethod>(|decoder| decoder.traits().guide.is_some())
+        ))),
+        (Some(_), Some(guide)) if guide.facts.mask != Mask::Causal => {
+            let attention = guide.facts.mask.kind();
+            Err(error::unfit(format_args!(
+                "the guide has {attention}, expected an autoregressive model: use a Qwen2.5, Qwen3 or Llama model"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a decoder that cannot decode the model, whose passes it may not have chosen yet.

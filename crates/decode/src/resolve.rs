@@ -6,12 +6,11 @@ use crate::{
     canvas::Canvas,
     decoder::DecoderTraits,
     error::{self, OptionsError},
-    guide,
+    facts::{CanvasSpec, ModelFacts},
     layout::Layout,
     legality,
-    options::{CanvasSpec, ModelFacts, SessionOptions},
+    method::{SessionOptions, Setup},
     schedule::{Clock, Schedule},
-    transfer::Ranking,
 };
 
 /// Length that blocks are fitted to if none is set: LLaDA's and Fast-dLLM's usual one.
@@ -22,21 +21,6 @@ const USUAL_BLOCK: usize = 32;
 const STEPS_OF_A_MASK: usize = 8;
 /// Steps that any canvas may have, however short it is.
 const FEW_STEPS: usize = 64;
-
-/// Facts that a method is checked against and made from.
-#[derive(Debug)]
-pub struct Setup<'a> {
-    /// Layout of the blocks.
-    pub layout: &'a Layout,
-    /// The schedule of each block.
-    pub clock: &'a Clock,
-    /// Steps over all blocks.
-    pub steps: usize,
-    /// The order of predictions.
-    pub ranking: &'a Ranking,
-    /// Options of the session: model, canvas, both methods, seed, guide.
-    pub options: &'a SessionOptions,
-}
 
 /// Options that fit together.
 #[derive(Debug)]
@@ -50,20 +34,12 @@ pub(crate) struct Resolved {
     pub most_forwards: usize,
 }
 
-impl Setup<'_> {
-    /// Refuses what the methods refuse of each other and of the options.
-    pub(crate) fn check(&self) -> Result<(), OptionsError> {
-        self.options.cache.check(self)?;
-        self.options.decoder.check(self)
-    }
-}
-
 /// Refuses what no session can be made of.
 pub(crate) fn check(options: &SessionOptions) -> Result<(), OptionsError> {
     legality::check_decoder(options)?;
     let (options, _) = options.clone().decoded();
     let Resolved { layout, clock, steps, .. } = resolve(&options)?;
-    let ranking = Ranking::of(&options);
+    let ranking = options.ranking();
     Setup { layout: &layout, clock: &clock, steps, ranking: &ranking, options: &options }.check()
 }
 
@@ -77,7 +53,7 @@ pub(crate) fn resolve(options: &SessionOptions) -> Result<Resolved, OptionsError
 
     let steps = given_steps(options)?;
     let layout = layout(options, attention, steps)?;
-    guide::check(options)?;
+    legality::check_guide(options)?;
     let needed = layout.len();
     if needed > facts.context {
         return Err(error::context(needed, facts.context));

@@ -5,14 +5,14 @@ use std::ops::Range;
 
 use demask_step::{Keep, Lanes, Mask, MaskKind, Position, SequenceNeeds, StepPlan, Stores};
 
-use super::{CacheKind, CachePolicy, CacheTraits, Memory, Upkeep};
+use super::{CacheKind, CachePolicy, CacheTraits, Memory, Store, Upkeep};
 use crate::{
     choices,
     decoder::{Accepted, Progress, Query, View},
     error::{self, OptionsError},
     layout::Layout,
+    method::Setup,
     parameters,
-    resolve::Setup,
     spec::Field,
 };
 
@@ -33,16 +33,6 @@ choices! {
         Seeded = "seeded",
         /// Masks alone.
         Masks = "masks",
-    }
-}
-
-choices! {
-    /// Forward that stores the prompt and a finished block.
-    pub enum Store {
-        /// The next one that predicts.
-        Fused = "fused",
-        /// One of its own, as released.
-        Alone = "alone",
     }
 }
 

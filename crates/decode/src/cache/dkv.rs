@@ -12,10 +12,10 @@ use crate::{
     choices,
     decoder::{DecoderMethod, Progress, Query, View},
     error::{self, OptionsError},
+    method::Setup,
     parameters,
-    registry::alternatives,
-    resolve::Setup,
     spec::Kind,
+    spec::alternatives,
     transfer::Ranking,
 };
 

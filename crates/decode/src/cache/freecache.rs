@@ -8,8 +8,8 @@ use crate::{
     choices,
     decoder::{Progress, Query, View},
     layout::Layout,
+    method::Setup,
     parameters,
-    resolve::Setup,
     spec::Kind,
 };
 

@@ -6,8 +6,8 @@ use demask_step::{Mask, MaskKind, StepPlan};
 use super::{CacheKind, CachePolicy, CacheTraits, Memory, Upkeep};
 use crate::{
     decoder::{Progress, Query, View},
+    method::Setup,
     parameters,
-    resolve::Setup,
 };
 
 parameters! {

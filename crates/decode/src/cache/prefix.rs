@@ -12,8 +12,8 @@ use crate::{
     decoder::{Progress, Query, View},
     error::{self, OptionsError},
     layout::Layout,
+    method::Setup,
     parameters,
-    resolve::Setup,
     spec::{Field, Kind, Value},
 };
 

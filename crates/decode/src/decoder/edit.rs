@@ -10,8 +10,8 @@ use crate::{
     cache::CachePolicy,
     error::{self, OptionsError},
     layout::Layout,
+    method::Setup,
     parameters,
-    resolve::Setup,
     spec::Kind,
     transfer,
 };

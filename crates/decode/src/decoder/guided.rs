@@ -25,11 +25,11 @@ use crate::{
     choices,
     error::{self, OptionsError},
     event::Commit,
+    facts::CanvasSpec,
     guide::{Agreement, Alignment, GuideOptions, GuideUse, Judge, Reader, Rule, Trial, Trials},
     layout::Layout,
-    options::CanvasSpec,
+    method::{SessionOptions, Setup},
     parameters,
-    resolve::Setup,
     spec::Kind,
 };
 
@@ -106,7 +106,7 @@ impl DecoderKind for Guided {
                 format!("{decoder}: align=ids, and the guide has another vocabulary: omit align, or use align=bytes");
             return Err(error::value("decoder", text));
         }
-        guide.check_tokens(options, alignment)?;
+        check_tokens(guide, options, alignment)?;
         let prompt = match (alignment, &guide.text) {
             (Alignment::Ids, _) => layout.response(),
             (Alignment::Bytes, None) => {
@@ -214,6 +214,25 @@ impl Guided {
         let positions = positions.min(guide.facts.context);
         SequenceNeeds { positions, rows: rows.min(positions), predictions: verify, ..SequenceNeeds::default() }
     }
+}
+
+/// Refuses tokens that the guide does not have.
+fn check_tokens(guide: &GuideOptions, options: &SessionOptions, alignment: Alignment) -> Result<(), OptionsError> {
+    let vocab = guide.facts.vocab;
+    let within = |what, tokens: &[TokenId]| match tokens.iter().find(|&&token| token as usize >= vocab) {
+        Some(&token) => Err(error::token_out_of_range(what, token, vocab)),
+        None => Ok(()),
+    };
+    within("the guide's end token", &guide.end_ids)?;
+    if let Some(text) = &guide.text {
+        within("the guide's prompt token", &text.prompt)?;
+    }
+    if alignment == Alignment::Ids {
+        let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
+        let given = tokens.iter().copied().filter(|&token| Some(token) != options.facts.mask_id);
+        within("for the guide, token", &given.collect::<Vec<_>>())?;
+    }
+    Ok(())
 }
 
 /// Verdict of the guide on the drafts of this step.

@@ -13,8 +13,8 @@ use crate::{
     error::{self, OptionsError},
     event::Commit,
     layout::Layout,
+    method::Setup,
     parameters,
-    resolve::Setup,
     spec::Kind,
 };
 

@@ -7,15 +7,9 @@ mod trial;
 
 use std::{fmt, sync::Arc};
 
-use demask_step::{Mask, TokenId};
+use demask_step::TokenId;
 
-use crate::{
-    choices,
-    decoder::DecoderMethod,
-    error::{self, OptionsError},
-    options::{CanvasSpec, ModelFacts, SessionOptions},
-    registry::alternatives,
-};
+use crate::{choices, facts::ModelFacts};
 
 pub(crate) use reader::Reader;
 pub use rule::Agreement;
@@ -85,44 +79,4 @@ pub struct GuideUse {
     /// Records whether the output is to be the guide's own (speculative decoding; specs/flashdlm.md#2.7): it then ends
     /// where the guide ends it.
     pub is_target: bool,
-}
-
-/// Refuses a guide that nobody asks, a decoder without the guide that it needs, and a model that is no guide.
-pub(crate) fn check(options: &SessionOptions) -> Result<(), OptionsError> {
-    let decoder = options.decoder.name();
-    match (options.decoder.traits().guide, &options.guide) {
-        (Some(_), None) => Err(OptionsError::guide_missing(decoder)),
-        (None, Some(_)) => Err(error::unfit(format_args!(
-            "decoder {decoder} has no guide: omit the guide, or use decoder {}",
-            alternatives::<DecoderMethod>(|decoder| decoder.traits().guide.is_some())
-        ))),
-        (Some(_), Some(guide)) if guide.facts.mask != Mask::Causal => {
-            let attention = guide.facts.mask.kind();
-            Err(error::unfit(format_args!(
-                "the guide has {attention}, expected an autoregressive model: use a Qwen2.5, Qwen3 or Llama model"
-            )))
-        }
-        _ => Ok(()),
-    }
-}
-
-impl GuideOptions {
-    /// Refuses tokens that the guide does not have.
-    pub(crate) fn check_tokens(&self, options: &SessionOptions, alignment: Alignment) -> Result<(), OptionsError> {
-        let vocab = self.facts.vocab;
-        let within = |what, tokens: &[TokenId]| match tokens.iter().find(|&&token| token as usize >= vocab) {
-            Some(&token) => Err(error::token_out_of_range(what, token, vocab)),
-            None => Ok(()),
-        };
-        within("the guide's end token", &self.end_ids)?;
-        if let Some(text) = &self.text {
-            within("the guide's prompt token", &text.prompt)?;
-        }
-        if alignment == Alignment::Ids {
-            let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
-            let given = tokens.iter().copied().filter(|&token| Some(token) != options.facts.mask_id);
-            within("for the guide, token", &given.collect::<Vec<_>>())?;
-        }
-        Ok(())
-    }
 }

@@ -20,7 +20,7 @@ use crate::{
     decoder::{Accepted, Answer, Decoder, Intent, Progress, Query, Turn, Turned, View, Whose, take_musts},
     event::{Commit, Event, Replacement},
     layout::Layout,
-    options::SessionOptions,
+    method::SessionOptions,
     transfer::OwnRule,
 };
 

@@ -12,7 +12,7 @@ use crate::{
     event::{Counts, Event, Logprob, Output},
     layout::Layout,
     legality::{self, Exactness},
-    options::SessionOptions,
+    method::SessionOptions,
     receipt::DecodingReceipt,
     transfer::OwnRule,
 };
@@ -151,7 +151,7 @@ impl Session {
         let resolved = (self.steps, self.layout.block_length());
         let decoder = match &self.options.rule {
             Some(rule) => rule.to_string(),
-            None => self.decoder.chosen().unwrap_or(&self.options.decoder).to_string(),
+            None => self.decoder.chosen().unwrap_or_else(|| self.options.decoder.to_string()),
         };
         let receipt = self.tally.receipt(&self.options, decoder, self.exactness(), resolved, self.generated());
         let response = self.layout.response() as Position;

@@ -8,7 +8,7 @@ use crate::{
     cache::CachePolicy,
     decoder::{Decoder, Drafts},
     layout::Layout,
-    options::SessionOptions,
+    method::SessionOptions,
 };
 
 /// Refills a request's tokens for its plan's live positions, lane after lane.

@@ -13,9 +13,9 @@ use crate::{
     decoder::{Blockwise, Progress, Query},
     error::OptionsError,
     legality,
-    options::SessionOptions,
-    resolve::{Resolved, Setup, resolve},
-    transfer::Ranking,
+    method::SessionOptions,
+    method::Setup,
+    resolve::{Resolved, resolve},
 };
 
 impl Session {
@@ -24,13 +24,13 @@ impl Session {
         legality::check_decoder(&options)?;
         let (options, shift) = options.decoded();
         let Resolved { layout, clock, mut canvas, steps, most_forwards } = resolve(&options)?;
-        let ranking = Ranking::of(&options);
+        let ranking = options.ranking();
         let setup = Setup { layout: &layout, clock: &clock, steps, ranking: &ranking, options: &options };
         setup.check()?;
         let cache = options.cache.build(&setup);
         let decoder = match &options.rule {
             Some(rule) => {
-                rule.check(&options)?;
+                legality::check_own_rule(rule, &options)?;
                 Box::new(Blockwise::new(rule.transfer(), &setup))
             }
             None => options.decoder.build(&setup, &*cache),

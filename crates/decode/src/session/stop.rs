@@ -2,7 +2,7 @@
 
 use demask_step::{Position, TokenId};
 
-use crate::{canvas::Canvas, event::Finish, layout::Layout, options::SessionOptions, stop_rule::StopRule};
+use crate::{canvas::Canvas, event::Finish, layout::Layout, method::SessionOptions, stop_rule::StopRule};
 
 /// Masks that are filled with one token: all from a position on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

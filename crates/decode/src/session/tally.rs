@@ -6,7 +6,7 @@ use crate::{
     decoder::{Judgement, Progress},
     event::{Commit, Counts, Event},
     legality::Exactness,
-    options::SessionOptions,
+    method::SessionOptions,
     receipt::DecodingReceipt,
 };
 

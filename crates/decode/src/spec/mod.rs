@@ -332,6 +332,12 @@ impl serde::de::Visitor<'_> for ScalarVisitor {
     }
 }
 
+/// Names of this crate's methods of which something is true, as alternatives in a sentence.
+pub(crate) fn alternatives<M: Method>(holds: impl Fn(&Spec<M>) -> bool) -> String {
+    let names = M::built_in().iter().filter(|method| holds(&Spec::of(method))).map(|method| method.about().name);
+    names.collect::<Vec<_>>().join(" or ")
+}
+
 /// A method that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

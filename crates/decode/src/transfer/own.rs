@@ -2,13 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use demask_step::MaskKind;
-
-use super::{Remasking, Transfer};
-use crate::{
-    error::{self, OptionsError},
-    options::SessionOptions,
-};
+use super::Transfer;
 
 /// Maker of a fresh rule for each session, behind a handle.
 type Make = dyn Fn() -> Box<dyn Transfer> + Send + Sync;
@@ -48,22 +42,6 @@ impl OwnRule {
     /// Makes the rule of a session.
     pub(crate) fn transfer(&self) -> Box<dyn Transfer> {
         (self.make)()
-    }
-
-    /// Refuses models without masks, and an order that chooses by itself.
-    pub(crate) fn check(&self, options: &SessionOptions) -> Result<(), OptionsError> {
-        let attention = options.facts.mask.kind();
-        if attention == MaskKind::Causal {
-            let rule = self.name();
-            return Err(error::unfit(format_args!(
-                "the transfer rule {rule} says which masks are filled, and a model with {attention} has none: omit \
-                 it"
-            )));
-        }
-        if options.remasking == Remasking::Origin {
-            return Err(error::origin("custom"));
-        }
-        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
     cache::CachePolicy,
     event::Commit,
     layout::Layout,
-    resolve::Setup,
+    method::Setup,
     schedule::{Around, Clock, Tick},
     transfer::{Candidate, LaneView, Ranking, State, Transfer},
 };
@@ -294,8 +294,8 @@ impl Decoder for Drafting {
         needs.predictions = drafts * needs.predictions.max(self.window);
     }
 
-    fn chosen(&self) -> Option<&DecoderSpec> {
-        Some(&self.spec)
+    fn chosen(&self) -> Option<String> {
+        Some(self.spec.to_string())
     }
 
     fn rule(&self) -> Option<String> {

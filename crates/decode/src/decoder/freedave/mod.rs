@@ -28,9 +28,9 @@ use crate::{
     cache::{CacheMethod, CachePolicy, Memory, Store},
     choices,
     error::{self, OptionsError},
+    method::Setup,
     parameters,
-    registry::alternatives,
-    resolve::Setup,
+    spec::alternatives,
     spec::{Kind, OrAuto},
     transfer::{Quota, Transfer},
 };
