@@ -2,10 +2,9 @@
 //! from them.
 //!
 //! The idea: a template trims, cuts, compares and joins what people say, so where their words end up in a prompt shows only
-//! in the prompt. Before the template runs, each sign that a control token is written with (`<`, `|`, `>` and the like) is
-//! put as a private character wherever a message has it. The engine takes both for equal where it compares or searches.
-//! Afterwards each private character becomes its sign again, and its place is kept: a control token that overlaps such a
-//! place was written by a person and is text.
+//! in the prompt. The template runs once more with each sign that a control token is written with (`<`, `|`, `>` and the
+//! like) put as a private character wherever a message has it. Afterwards each private character becomes its sign again, and
+//! its place is kept: a control token that overlaps such a place was written by a person and is text.
 
 use std::{borrow::Cow, collections::HashSet, ops::Range};
 
@@ -75,12 +74,12 @@ pub(crate) struct Hidden {
 }
 
 impl Hidden {
-    /// Hides the characters at the places, which are in order; `None` if the text leaves no private character.
-    pub(crate) fn new(text: &str, places: &[usize]) -> Option<Self> {
+    /// Hides the characters at the places, which are in order; `None` if the text and the others leave no private character.
+    pub(crate) fn new<'a>(text: &'a str, places: &[usize], others: impl Iterator<Item = &'a str>) -> Option<Self> {
         let mut signs: Vec<char> = places.iter().filter_map(|&at| text[at..].chars().next()).collect();
         signs.sort_unstable();
         signs.dedup();
-        let mut free = free(std::iter::once(text));
+        let mut free = free(others.chain([text]));
         let pairs: Vec<(char, char)> =
             signs.into_iter().map(|sign| Some((sign, free.next()?))).collect::<Option<_>>()?;
         let (mut hidden, mut done) = (String::with_capacity(text.len() + 3 * places.len()), 0);
@@ -103,6 +102,22 @@ impl Hidden {
     pub(crate) fn count(&self, text: &str) -> usize {
         text.chars().filter(|c| self.shown(*c) != *c).count()
     }
+}
+
+/// Places of tokens in a text, in order; where two overlap, that of the one that begins first, and of those the longest.
+pub(crate) fn places<'a>(text: &str, tokens: impl Iterator<Item = &'a str>) -> Vec<Range<usize>> {
+    let mut places: Vec<Range<usize>> = tokens
+        .filter(|token| !token.is_empty())
+        .flat_map(|token| text.match_indices(token).map(move |(at, _)| at..at + token.len()))
+        .collect();
+    places.sort_unstable_by_key(|place| (place.start, usize::MAX - place.end));
+    let mut done = 0;
+    places.retain(|place| {
+        let apart = place.start >= done;
+        done = if apart { place.end } else { done };
+        apart
+    });
+    places
 }
 
 /// Private characters that are in none of the texts.
@@ -150,6 +165,21 @@ impl Marks {
         self.marked(text)
     }
 
+    /// The same, but for whole tokens that stay as they are.
+    pub(crate) fn mark_but(&self, text: &str, kept: &[&str]) -> String {
+        let places = places(text, kept.iter().copied());
+        if places.is_empty() {
+            return self.mark(text).into_owned();
+        }
+        let (mut marked, mut done) = (String::with_capacity(2 * text.len()), 0);
+        for place in places {
+            marked.push_str(&self.marked(&text[done..place.start]));
+            marked.push_str(&text[place.clone()]);
+            done = place.end;
+        }
+        marked + &self.marked(&text[done..])
+    }
+
     fn marked<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mark = |c: char| {
             let signs = c.is_alphanumeric() || c.is_whitespace();
@@ -176,26 +206,6 @@ impl Marks {
             return character;
         }
         self.pairs.iter().find(|(_, mark)| *mark == character).map_or(character, |(sign, _)| *sign)
-    }
-
-    /// A text without marks.
-    pub(crate) fn signs<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        if self.pairs.is_empty() || !text.contains(|c| PRIVATE.contains(&c)) {
-            return Cow::Borrowed(text);
-        }
-        Cow::Owned(text.chars().map(|c| self.sign(c)).collect())
-    }
-
-    /// Reports whether two texts are equal but for marks.
-    pub(crate) fn same(&self, a: &str, b: &str) -> bool {
-        a == b || (!self.pairs.is_empty() && self.signs(a) == self.signs(b))
-    }
-
-    /// The forms in which a part may be written: as it is, and as people's words have it.
-    pub(crate) fn forms(&self, part: &str) -> Vec<String> {
-        let plain = self.signs(part).into_owned();
-        let marked = self.marked(&plain).into_owned();
-        if marked == plain { vec![plain] } else { vec![plain, marked] }
     }
 
     /// A template's output with its signs back, and their places.
@@ -232,7 +242,6 @@ mod tests {
         let rendered = marks.rendered(&format!("<|end|>{marked}"));
         assert_eq!(rendered.text, "<|end|>a <|end|> b");
         assert!(!rendered.is_said(&(0..7)) && rendered.is_said(&(9..16)) && !rendered.is_said(&(7..9)));
-        assert!(marks.same(&marked, "a <|end|> b") && !marks.same(&marked, "a <|end|> c"));
     }
 
     #[test]

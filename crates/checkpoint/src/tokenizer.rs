@@ -244,7 +244,7 @@ impl Tokenizer {
             return self.encode(&prompt.text, false);
         }
         // A private character in the place of its first keeps the library from finding the token.
-        let Some(hidden) = Hidden::new(&prompt.text, &places) else {
+        let Some(hidden) = Hidden::new(&prompt.text, &places, std::iter::empty()) else {
             return Err(CheckpointError::NoFreeCharacter);
         };
         let ids = attempt(|| self.encode_hidden(&hidden));

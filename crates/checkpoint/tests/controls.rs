@@ -174,7 +174,7 @@ fn whatever_a_template_does_to_a_message_its_marks_stay_text() {
         "c.split(' ') | join(' ')",
         "c.replace('a', 'b')",
         "c | upper | lower",
-        "'%s' % c",
+        "'%s' | format(c)",
         "'{}'.format(c)",
         "[c] | string",
         "{'k': c} | tojson",
@@ -185,7 +185,6 @@ fn whatever_a_template_does_to_a_message_its_marks_stay_text() {
         "c | reverse | reverse",
         "c.partition(' ') | join",
         "c | title | lower",
-        "c.center(99)",
         "c | default('x')",
         "c | string | safe",
     ] {

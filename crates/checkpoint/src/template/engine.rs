@@ -1,0 +1,223 @@
+//! The engine of templates: minijinja as `transformers` sets Jinja2 up, with a budget and a stack of its own.
+
+use std::{error::Error as _, fmt, thread, time::SystemTime};
+
+use minijinja::{
+    AutoEscape, Environment, Error, ErrorKind, Output, State, Value,
+    syntax::SyntaxConfig,
+    value::{Kwargs, ValueKind},
+};
+
+use super::{LONGEST_TEMPLATE, clock, json, methods};
+use crate::guard::guarded;
+
+/// Most signs of the two operators whose chains take time or stack in proportion to more than their length.
+const MOST_TILDES: usize = 4096;
+const MOST_HYPHENS: usize = 64 << 10;
+/// Stack of the thread that templates run on: room for the deepest tree of the longest source, and for the deepest value
+/// of the largest budget.
+const STACK: usize = 64 << 20;
+/// Most levels of a value that is written.
+pub(super) const DEEPEST: usize = 100;
+/// Bytes that one step may write.
+const BYTES_OF_A_STEP: usize = 64;
+
+/// Reason why a template gave no text.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Trouble {
+    /// The source is no template.
+    Syntax(String),
+    /// The budget is spent, or the source is beyond what is read.
+    Limit(String),
+    /// Something in it cannot be done.
+    Failed(String),
+    /// It refuses the conversation in words of its own.
+    Raised(String),
+}
+
+/// A [`Trouble`] and the line of the source that it is in, if that is known.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TemplateError {
+    pub(crate) trouble: Trouble,
+    pub(crate) line: Option<usize>,
+}
+
+impl TemplateError {
+    fn new(trouble: Trouble) -> Self {
+        Self { trouble, line: None }
+    }
+
+    fn of(error: &Error) -> Self {
+        let mut cause = error.source();
+        while let Some(inner) = cause {
+            if let Some(Raised(words)) = inner.downcast_ref() {
+                return Self { trouble: Trouble::Raised(words.clone()), line: error.line() };
+            }
+            cause = inner.source();
+        }
+        let words = || error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+        let trouble = match error.kind() {
+            ErrorKind::OutOfFuel => Trouble::Limit("runs for ever or takes too much memory".to_owned()),
+            ErrorKind::SyntaxError => Trouble::Syntax(words()),
+            _ => Trouble::Failed(words()),
+        };
+        Self { trouble, line: error.line() }
+    }
+}
+
+/// The words that a template refuses a conversation with.
+#[derive(Debug)]
+struct Raised(String);
+
+impl fmt::Display for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Raised {}
+
+/// Runs work that renders templates on a thread whose stack has room for any of them.
+pub(super) fn on_own_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, TemplateError> {
+    let lost = |words: &str| TemplateError::new(Trouble::Limit(words.to_owned()));
+    thread::scope(|scope| {
+        let worker = thread::Builder::new().name("demask-template".to_owned()).stack_size(STACK);
+        let worker = worker.spawn_scoped(scope, || guarded(work));
+        let worker = worker.map_err(|error| lost(&format!("gets no thread: {error}")))?;
+        worker.join().ok().flatten().ok_or_else(|| lost("makes the template library fail"))
+    })
+}
+
+/// What Jinja2's reader and `transformers` make of a source before it is parsed: lines end in one way, and the marks of what
+/// a model generates, which change no text, are conditions that always hold.
+pub(super) fn prepared(source: &str) -> Result<String, TemplateError> {
+    let beyond = |what: &str, found: usize, most: usize| {
+        let words = format!("has {found} {what}, expected at most {most}");
+        Err(TemplateError::new(Trouble::Limit(words)))
+    };
+    let (tildes, hyphens) = (source.matches('~').count(), source.matches('-').count());
+    match source.len() {
+        bytes if bytes > LONGEST_TEMPLATE => return beyond("bytes", bytes, LONGEST_TEMPLATE),
+        _ if tildes > MOST_TILDES => return beyond("signs ~", tildes, MOST_TILDES),
+        _ if hyphens > MOST_HYPHENS => return beyond("signs -", hyphens, MOST_HYPHENS),
+        _ => {}
+    }
+    let mut prepared = source.replace("\r\n", "\n").replace('\r', "\n");
+    // Jinja2 keeps the line break after this tag alone, and the engine takes one from it.
+    prepared = prepared.replace("raw %}\n", "raw %}\n\n").replace("endraw %}\n\n", "endraw %}\n");
+    for (tag, condition) in [("generation", "if true"), ("endgeneration", "endif")] {
+        for open in ["{% ", "{%- ", "{%", "{%-"] {
+            for close in [" %}", " -%}", "%}", "-%}"] {
+                let (from, to) = (format!("{open}{tag}{close}"), format!("{open} {condition} {close}"));
+                if prepared.contains(&from) {
+                    prepared = prepared.replace(&from, &to);
+                }
+            }
+        }
+    }
+    Ok(prepared)
+}
+
+/// Checks that a prepared source is a template.
+pub(super) fn parse(source: &str) -> Result<(), TemplateError> {
+    let environment = environment(SystemTime::UNIX_EPOCH);
+    environment.template_from_str(source).map(|_| ()).map_err(|error| TemplateError::of(&error))
+}
+
+/// Renders a prepared source.
+pub(super) fn render(source: &str, inputs: &Value, steps: u64, now: SystemTime) -> Result<String, TemplateError> {
+    let mut environment = environment(now);
+    environment.set_fuel(Some(steps));
+    let template = environment.template_from_str(source);
+    let text = template.and_then(|template| template.render(inputs.clone()));
+    text.map_err(|error| TemplateError::of(&error))
+}
+
+/// Jinja2 as `transformers` sets it up.
+fn environment(now: SystemTime) -> Environment<'static> {
+    let mut environment = Environment::new();
+    if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build() {
+        environment.set_syntax(syntax);
+    }
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    environment.set_formatter(write);
+    environment.set_unknown_method_callback(methods::call);
+    environment.add_function("raise_exception", |message: Value| -> Result<Value, Error> {
+        let words: String = message.to_string().chars().take(1000).collect();
+        Err(Error::new(ErrorKind::InvalidOperation, "raised").with_source(Raised(words)))
+    });
+    environment.add_function("strftime_now", move |format: &str| clock::date(format, now));
+    environment.add_filter("tojson", json::to_json);
+    environment.add_filter("string", |state: &State, value: Value| {
+        afford(state, &value, 0)?;
+        Ok::<_, Error>(if value.kind() == ValueKind::String { value } else { Value::from(value.to_string()) })
+    });
+    for name in ["e", "escape", "forceescape"] {
+        environment.add_filter(name, escaped);
+    }
+    environment.add_filter("default", otherwise);
+    environment.add_filter("d", otherwise);
+    environment.add_test("callable", |value: &Value| value.kind() == ValueKind::Plain);
+    environment
+}
+
+/// Writes a value that is printed, once its whole text is paid for: lists can share their parts, and a text of them be far
+/// longer than they are.
+fn write(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
+    afford(state, value, 0)?;
+    write!(out, "{value}").map_err(Error::from)
+}
+
+/// Spends the steps of writing a value.
+pub(super) fn afford(state: &State<'_, '_>, value: &Value, depth: usize) -> Result<(), Error> {
+    if depth > DEEPEST {
+        let words = format!("nests values more than {DEEPEST} deep");
+        return Err(Error::new(ErrorKind::InvalidOperation, words));
+    }
+    match value.kind() {
+        ValueKind::String => state.consume_fuel((value.as_str().map_or(0, str::len) / BYTES_OF_A_STEP) as u64),
+        ValueKind::Seq => value.try_iter()?.try_for_each(|item| {
+            state.consume_fuel(1)?;
+            afford(state, &item, depth + 1)
+        }),
+        ValueKind::Map => value.try_iter()?.try_for_each(|key| {
+            state.consume_fuel(1)?;
+            afford(state, &key, depth + 1)?;
+            afford(state, &value.get_item(&key)?, depth + 1)
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// A text with its signs written for HTML, as `markupsafe` writes them.
+fn escaped(state: &State<'_, '_>, value: &Value) -> Result<String, Error> {
+    afford(state, value, 0)?;
+    let mut text = String::new();
+    for character in value.to_string().chars() {
+        match character {
+            '&' => text.push_str("&amp;"),
+            '<' => text.push_str("&lt;"),
+            '>' => text.push_str("&gt;"),
+            '"' => text.push_str("&#34;"),
+            '\'' => text.push_str("&#39;"),
+            other => text.push(other),
+        }
+    }
+    Ok(text)
+}
+
+/// A value, or another one if it is not defined or, where that is asked for, not true.
+#[expect(clippy::needless_pass_by_value, reason = "the engine hands named arguments over")]
+fn otherwise(value: Value, first: Option<Value>, second: Option<bool>, named: Kwargs) -> Result<Value, Error> {
+    let instead = match first {
+        Some(instead) => Some(instead),
+        None => named.get("default_value")?,
+    };
+    let falsy = match second {
+        Some(falsy) => falsy,
+        None => named.get::<Option<bool>>("boolean")?.unwrap_or(false),
+    };
+    named.assert_all_used()?;
+    let keeps = !value.is_undefined() && (!falsy || value.is_true());
+    Ok(if keeps { value } else { instead.unwrap_or_else(|| Value::from("")) })
+}
