@@ -2,17 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     ops::Deref,
 };
 
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
-};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use tokenizers::{Model as _, OffsetReferential, OffsetType, PreTokenizer as _};
+use tokenizers::{DecoderWrapper, Model as _, OffsetReferential, OffsetType, PreTokenizer as _};
 
 use crate::{
     ChatTemplate, CheckpointError, Family, ModelFiles, Rendered,
@@ -91,66 +87,15 @@ struct Outline {
     #[serde(default)]
     added_tokens: Vec<Added>,
     #[serde(default)]
-    decoder: Mentions,
-    #[serde(default)]
     normalizer: Value,
 }
 
-/// Records whether a JSON value has the text `ByteLevel` anywhere in it; nothing else of it is kept.
-#[derive(Default)]
-struct Mentions(bool);
-
-impl<'de> Deserialize<'de> for Mentions {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Mentions;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a decoder")
-            }
-
-            fn visit_unit<E>(self) -> Result<Mentions, E> {
-                Ok(Mentions(false))
-            }
-
-            fn visit_bool<E>(self, _: bool) -> Result<Mentions, E> {
-                Ok(Mentions(false))
-            }
-
-            fn visit_u64<E>(self, _: u64) -> Result<Mentions, E> {
-                Ok(Mentions(false))
-            }
-
-            fn visit_i64<E>(self, _: i64) -> Result<Mentions, E> {
-                Ok(Mentions(false))
-            }
-
-            fn visit_f64<E>(self, _: f64) -> Result<Mentions, E> {
-                Ok(Mentions(false))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Mentions, E> {
-                Ok(Mentions(text == "ByteLevel"))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Mentions, A::Error> {
-                let mut found = false;
-                while let Some(Mentions(inside)) = list.next_element()? {
-                    found |= inside;
-                }
-                Ok(Mentions(found))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Mentions, A::Error> {
-                let mut found = false;
-                while let Some((IgnoredAny, Mentions(inside))) = map.next_entry()? {
-                    found |= inside;
-                }
-                Ok(Mentions(found))
-            }
-        }
-        deserializer.deserialize_any(Reader)
+/// Returns whether a decoder, or one of those that it is made of, turns printable characters into bytes.
+fn is_byte_level(decoder: &DecoderWrapper) -> bool {
+    match decoder {
+        DecoderWrapper::ByteLevel(_) => true,
+        DecoderWrapper::Sequence(sequence) => sequence.get_decoders().iter().any(is_byte_level),
+        _ => false,
     }
 }
 
@@ -206,8 +151,8 @@ impl Tokenizer {
         let is_bracketed = |text: &str| text.starts_with(['<', '[', '{']) && text.ends_with(['>', ']', '}']);
         let bracketed = outline.added_tokens.iter().filter(|added| !added.special && is_bracketed(&added.content));
         let bracketed = bracketed.map(|added| added.content.clone()).collect();
-        let Mentions(byte_level) = outline.decoder;
-        let spelling = if byte_level { Spelling::ByteLevel } else { Spelling::Text };
+        let spelling =
+            if inner.get_decoder().is_some_and(is_byte_level) { Spelling::ByteLevel } else { Spelling::Text };
         // A normaliser composes letters, or spells them shorter.
         let shrinks = spelling == Spelling::Text || inner.get_normalizer().is_some();
         let longest = if shrinks { 4 * longest } else { longest };
