@@ -10,6 +10,7 @@ mod tests;
 
 use std::{sync::Arc, time::SystemTime};
 
+use apart::Words;
 use engine::{TemplateError, Trouble};
 use minijinja::Value as Input;
 use serde::Serialize;
@@ -157,7 +158,7 @@ impl ChatTemplate {
             let source = engine::prepared(source)?;
             engine::parse(&source)?;
             for messages in [&[turn("user")][..], &["system", "user", "assistant", "user"].map(turn)] {
-                let inputs = self.inputs(messages, &options, &self.texts(), &str::to_owned);
+                let inputs = self.inputs(messages, &options, &self.texts(), &as_they_are);
                 match engine::render(&source, &inputs, steps(messages), options.now) {
                     Err(error) if matches!(error.trouble, Trouble::Limit(_)) => return Err(error),
                     _ => {}
@@ -195,10 +196,10 @@ impl ChatTemplate {
         };
         let rendered = engine::on_own_stack(|| {
             let source = engine::prepared(source)?;
-            let run = |source: &str, texts: &[String], words: &dyn Fn(&str) -> String| {
+            let run = |source: &str, texts: &[String], words: &Words<'_>| {
                 engine::render(source, &self.inputs(messages, options, texts, words), steps(messages), options.now)
             };
-            let text = run(&source, &self.texts(), &str::to_owned)?;
+            let text = run(&source, &self.texts(), &as_they_are)?;
             Ok(apart::separated(text, &source, &self.texts(), messages, controls, &run))
         });
         rendered.and_then(|rendered| rendered).map_err(refused)?.ok_or(CheckpointError::NoFreeCharacter)
@@ -211,17 +212,11 @@ impl ChatTemplate {
 
     /// All that a template sees: the conversation, with the words of people as `words` makes them, the texts of special
     /// tokens, and what the options say.
-    fn inputs(
-        &self,
-        messages: &[Message],
-        options: &RenderOptions,
-        texts: &[String],
-        words: &dyn Fn(&str) -> String,
-    ) -> Input {
+    fn inputs(&self, messages: &[Message], options: &RenderOptions, texts: &[String], words: &Words<'_>) -> Input {
         let message = |message: &Message| {
-            let named = [("role", &message.role), ("content", &message.content)];
-            let named = named.map(|(name, text)| (name.to_owned(), Input::from(words(text))));
-            let fields = message.fields.iter().map(|(name, value)| (name.clone(), input(value, words)));
+            let named = [("role", &message.role, true), ("content", &message.content, false)];
+            let named = named.map(|(name, text, is_name)| (name.to_owned(), Input::from(words(text, is_name))));
+            let fields = message.fields.iter().map(|(name, value)| (words(name, true), input(value, words)));
             Input::from_pairs(named.into_iter().chain(fields))
         };
         let mut all = vec![
@@ -243,8 +238,13 @@ fn steps(messages: &[Message]) -> u64 {
     steps.min(MOST_STEPS)
 }
 
+/// People's words without marks.
+fn as_they_are(words: &str, _is_name: bool) -> String {
+    words.to_owned()
+}
+
 /// A value of JSON as templates see it: what Python's reader makes of it.
-fn input(value: &Value, words: &dyn Fn(&str) -> String) -> Input {
+fn input(value: &Value, words: &Words<'_>) -> Input {
     match value {
         Value::Null => Input::from(()),
         Value::Bool(flag) => Input::from(*flag),
@@ -253,9 +253,11 @@ fn input(value: &Value, words: &dyn Fn(&str) -> String) -> Input {
             (None, Some(number)) => Input::from(number),
             (None, None) => Input::from(()),
         },
-        Value::String(text) => Input::from(words(text)),
+        Value::String(text) => Input::from(words(text, false)),
         Value::Array(items) => items.iter().map(|item| input(item, words)).collect(),
-        Value::Object(map) => Input::from_pairs(map.iter().map(|(name, value)| (words(name), input(value, words)))),
+        Value::Object(map) => {
+            Input::from_pairs(map.iter().map(|(name, value)| (words(name, true), input(value, words))))
+        }
     }
 }
 
