@@ -8,7 +8,10 @@ mod methods;
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use apart::Words;
 use engine::{TemplateError, Trouble};
@@ -29,6 +32,10 @@ const STEPS_PER_MESSAGE: u64 = 4_000;
 const PASSES: u64 = 16;
 /// Most steps of all: what is nested by so many has room on the engine's stack.
 const MOST_STEPS: u64 = 1_500_000;
+
+/// Time for the short conversations of the load: a thousand times what the longest released templates need. It ends what
+/// takes time without steps, such as a list that is added to itself again and again.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One turn of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -152,20 +159,8 @@ impl ChatTemplate {
     /// says of a conversation, such as that it takes no system message, is left to those who send one.
     pub fn probe(&self) -> Result<Option<String>, CheckpointError> {
         let Kind::Own { source, file } = &self.kind else { return Ok(None) };
-        let turn = |role: &str| Message::new(role, "Hi");
-        let options = RenderOptions::default();
-        let found = engine::on_own_stack(|| {
-            let source = engine::prepared(source)?;
-            engine::parse(&source)?;
-            for messages in [&[turn("user")][..], &["system", "user", "assistant", "user"].map(turn)] {
-                let inputs = self.inputs(messages, &options, &self.texts(), &as_they_are);
-                match engine::render(&source, &inputs, steps(messages), options.now) {
-                    Err(error) if matches!(error.trouble, Trouble::Limit(_)) => return Err(error),
-                    _ => {}
-                }
-            }
-            Ok(())
-        });
+        let (own, source) = (self.clone(), source.clone());
+        let found = engine::within(PATIENCE, move || own.tried(&source));
         let Err(error) = found.and_then(|found| found) else { return Ok(None) };
         let (file, beyond) = (file.clone(), matches!(error.trouble, Trouble::Limit(_)));
         let detail = detail(error);
@@ -173,6 +168,22 @@ impl ChatTemplate {
             return Err(CheckpointError::HostileTemplate { file, detail });
         }
         Ok(Some(CheckpointError::Template { file, detail }.to_string()))
+    }
+
+    /// Renders the two conversations; an error is one of the template's, not one of a conversation.
+    fn tried(&self, source: &str) -> Result<(), TemplateError> {
+        let turn = |role: &str| Message::new(role, "Hi");
+        let options = RenderOptions::default();
+        let source = engine::prepared(source)?;
+        engine::parse(&source)?;
+        for messages in [&[turn("user")][..], &["system", "user", "assistant", "user"].map(turn)] {
+            let inputs = self.inputs(messages, &options, &self.texts(), &as_they_are);
+            match engine::render(&source, &inputs, steps(messages), options.now) {
+                Err(error) if matches!(error.trouble, Trouble::Limit(_)) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// The prompt of a conversation, as a text: nothing tells the template's marks from the same letters in a message.

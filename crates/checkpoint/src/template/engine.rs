@@ -1,6 +1,12 @@
 //! The engine of templates: minijinja as `transformers` sets Jinja2 up, with a budget and a stack of its own.
 
-use std::{error::Error as _, fmt, thread, time::SystemTime};
+use std::{
+    error::Error as _,
+    fmt,
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::{Duration, SystemTime},
+};
 
 use minijinja::{
     AutoEscape, Environment, Error, ErrorKind, Output, State, Value,
@@ -86,6 +92,26 @@ pub(super) fn on_own_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T
         let worker = worker.map_err(|error| lost(&format!("gets no thread: {error}")))?;
         worker.join().ok().flatten().ok_or_else(|| lost("makes the template library fail"))
     })
+}
+
+/// The same, but for work that is given up after a time. No thread can be ended from outside: this one goes on until its
+/// work is done, or the process is.
+pub(super) fn within<T: Send + 'static>(
+    patience: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, TemplateError> {
+    let lost = |words: String| TemplateError::new(Trouble::Limit(words));
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let worker = thread::Builder::new().name("demask-template".to_owned()).stack_size(STACK);
+    let worker = worker.spawn(move || sender.send(guarded(work)));
+    worker.map_err(|error| lost(format!("gets no thread: {error}")))?;
+    match receiver.recv_timeout(patience) {
+        Ok(Some(done)) => Ok(done),
+        Err(RecvTimeoutError::Timeout) => {
+            Err(lost(format!("runs for more than {} s with a short conversation", patience.as_secs())))
+        }
+        Ok(None) | Err(RecvTimeoutError::Disconnected) => Err(lost("makes the template library fail".to_owned())),
+    }
 }
 
 /// What Jinja2's reader and `transformers` make of a source before it is parsed: lines end in one way, and the marks of what

@@ -235,3 +235,19 @@ fn a_hostile_template_ends_the_load_and_one_that_refuses_a_conversation_does_not
     assert_eq!(probe(&"a".repeat(262_145)), Err(whole));
     assert_eq!(probe(&"a".repeat(262_144)), Ok(None));
 }
+
+#[test]
+fn a_template_whose_load_would_take_for_ever_without_steps_is_refused() {
+    let grown = |grow: &str, end: &str| {
+        format!("{{% set ns = namespace(a=[1], b=[1]) %}}{{% for i in range(60) %}}{grow}{{% endfor %}}{end}")
+    };
+    let nested = "{% set ns.a = [ns.a, ns.a] %}{% set ns.b = [ns.b, ns.b] %}";
+    for source in [grown("{% set ns.a = ns.a + ns.a %}", ""), grown(nested, "{{ ns.a == ns.b }}")] {
+        let begin = Instant::now();
+        let detail = "runs for more than 5 s with a short conversation";
+        let end = "correct the template, or omit it: the family has one";
+        let whole = format!("chat_template.jinja: the chat template {detail}; {end}");
+        assert_eq!(template(&source).probe().map_err(|error| error.to_string()), Err(whole), "{source}");
+        assert!(begin.elapsed().as_secs() < 20);
+    }
+}
