@@ -115,12 +115,7 @@ GUIDED_IDS = [
     "guided:match=topk_relative,k=4,tau=0.9,target=guide",
     "guided:fallback=ar,verify=3",
 ]
-ALIGNED = [
-    "guided:align=table",
-    "guided:align=bytes",
-    "guided:align=pieces",
-    "guided:align=pieces,match=topk,verify=5",
-]
+ALIGNED = ["guided:align=bytes", "guided:align=bytes,match=topk,verify=5"]
 DECODERS = [*STATIC, *THRESHOLD, *FACTOR, *ENTROPY, *SLOWFAST, *FREEDAVE]
 BLOCK_DECODERS = [
     "static",
@@ -150,8 +145,6 @@ CACHES = [
     "freecache:block=8,freeze=reference",
     "freecache:freeze=prompt",
     "freecache:block=8,lookahead=12",
-    "freecache:block=auto",
-    "freecache:block=auto,sure=0.6,hold=4",
     "dkv",
     "dkv:variant=decode,refresh=4",
     "dkv:variant=prefill",
@@ -164,11 +157,9 @@ CACHES = [
     "dllm:rho=0.5,probe=random",
     "dllm:probe=v,first_layer=same",
     "dllm:response=3,first_layer=full,boundary=response",
-    "dllm:response=3,phase=up,count=forwards,rows=drift,select=layer",
-    "dllm:response=4,phase=block,rows=block",
-    "dllm:response=4,count=tokens,rows=predicted,doubt=0.9",
-    "dllm:rho=0.5,select=shared",
-    "dllm:rho=0.4,rows=drift,probe=k,select=shared,layer=2",
+    "dllm:response=3,phase=up,count=forwards,rows=drift",
+    "dllm:response=4,count=tokens,rows=block",
+    "dllm:rho=0.4,rows=drift,probe=k",
 ]
 # What only models whose rows predict the next token have.
 SHIFTED = [

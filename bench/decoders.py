@@ -3,9 +3,8 @@
     python bench/decoders.py --demask target/release/demask --work DIR --out bench/record/MACHINE/DATE-demo-decoders.json
 
 Accuracy and forwards are of batches of 8 (all 500 problems, or --limit where the list below says so); seconds are of
-single answers one after the other, for the first --timed problems. Seconds on the shipped cost curve are of all items, and the
-same on every machine. --count leaves the seconds by the clock to a later call, when nothing else runs. The runs are kept in --work, and an interrupted call
-goes on where it was. --under "chrt -f 50" keeps other work out of the seconds where the system allows it.
+single answers one after the other, for the first --timed problems. --count leaves the seconds by the clock to a later call,
+when nothing else runs. The runs are kept in --work, and an interrupted call goes on where it was. --under "chrt -f 50" keeps other work out of the seconds where the system allows it.
 """
 
 import argparse
@@ -51,7 +50,6 @@ def evaluate(arguments, model, cache, timed, complete=True):
     sweep = "decoder=" + "|".join(decoders_over(decoders, cache)) + f";cache={cache}"
     words = ["eval", "wordmath", "--model", f"demo/{model}", "--guide", "demo/demo-qwen", *shlex.split(options)]
     words += ["--sweep", sweep, "--batch", "1" if timed else "8", "--out", str(directory), "-q"]
-    words += [] if timed else ["--cost-curve", "shipped"]
     if timed or not complete:
         words += ["--limit", str(arguments.timed if timed else arguments.limit)]
     command = [*(shlex.split(arguments.under) if timed else []), arguments.demask, *words]
@@ -80,7 +78,6 @@ def entry(run, items, static, timed):
         "guide_nfe": total(items, lambda item: item["receipt"]["guide_nfe"]),
         "tokens": total(items, lambda item: item["tokens"]),
         "flops": total(items, lambda item: item["receipt"]["flops"]),
-        "curve_seconds": round(total(items, lambda item: item["receipt"]["cost_curve"]["seconds"]), 6),
         "exactness": receipt["exactness"],
     }
     if run.startswith("freedave"):

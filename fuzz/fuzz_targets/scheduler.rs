@@ -2,10 +2,10 @@
 //! never exceeded, and nothing is left.
 #![no_main]
 
-#[path = "../../crates/demask/src/scheduler/tests/job.rs"]
+#[path = "../../crates/engine/src/scheduler/tests/job.rs"]
 #[allow(dead_code)]
 mod job;
-#[path = "../../crates/demask/src/scheduler/tests/machine.rs"]
+#[path = "../../crates/engine/src/scheduler/tests/machine.rs"]
 #[allow(dead_code)]
 mod machine;
 
@@ -20,8 +20,11 @@ use std::{
 };
 
 use demask::{
-    Class,
-    internals::{Finished, NetworkId, RequestId, Scheduler, step::DeviceId},
+    Class, Request,
+    internals::{
+        engine::{NetworkId, Refused, Scheduler},
+        step::DeviceId,
+    },
 };
 use job::{Job, Manner, Part};
 use libfuzzer_sys::fuzz_target;
@@ -48,6 +51,7 @@ impl Script<'_> {
             groups: 1 + usize::from(self.next(3)),
             rows: 1 + usize::from(self.next(40)),
             kind,
+            causal: self.next(3) == 0,
         }
     }
 
@@ -68,7 +72,7 @@ fn run(bytes: &[u8]) {
     let mut script = Script(bytes);
     let clock = Arc::new(AtomicU64::new(0));
     let own = Arc::clone(&clock);
-    let mut scheduler: Scheduler<Job, Machine> = Scheduler::new()
+    let mut scheduler: Scheduler<Machine> = Scheduler::new()
         .with_clock(move || Duration::from_micros(own.fetch_add(1, Ordering::Relaxed)))
         .with_patience(u64::from(script.next(8)))
         .with_leak(|leak| panic!("{leak}"));
@@ -83,7 +87,7 @@ fn run(bytes: &[u8]) {
         .collect();
     scheduler.limit(DeviceId(0), memory);
     let (mut over, mut manners, mut ids, mut name) = (Vec::new(), BTreeMap::new(), Vec::new(), 0);
-    let mut look = |_: RequestId, _: &mut Job| ControlFlow::Continue(());
+    let mut look = |_: &mut Request| ControlFlow::Continue(());
     for _ in 0..200 {
         if script.0.is_empty() {
             break;
@@ -101,17 +105,21 @@ fn run(bytes: &[u8]) {
                     weight: f64::from(1 + script.next(4)),
                     ..Class::default()
                 };
-                match scheduler.submit(job, &on, class) {
+                let mut request = Request::new(job);
+                request.set_class(class);
+                match scheduler.submit(request, &on) {
                     Ok(id) => {
                         ids.push(id);
                         manners.insert(id, manner);
                     }
-                    Err(refused) => assert_eq!(refused.work.name, name, "the work is handed back"),
+                    Err(Refused { request, .. }) => {
+                        assert_eq!(request.job_as::<Job>().expect("a job").name, name, "it is handed back");
+                    }
                 }
             }
             3 => {
                 if let Some(id) = ids.get(usize::from(script.next(64))) {
-                    let was = manners.contains_key(id) && !over.iter().any(|it: &Finished<Job>| it.id == *id);
+                    let was = manners.contains_key(id) && !over.iter().any(|it: &Box<Request>| it.id() == *id);
                     assert_eq!(scheduler.cancel(*id).is_some(), was, "a late cancel hits nobody");
                     if was {
                         manners.remove(id);
@@ -131,8 +139,8 @@ fn run(bytes: &[u8]) {
     }
     assert_eq!(over.len(), manners.len(), "each ends once");
     for finished in &over {
-        let manner = manners[&finished.id];
-        match &finished.end {
+        let manner = manners[&finished.id()];
+        match finished.end().expect("it is over") {
             Ok(()) => assert!(matches!(manner, Manner::Good | Manner::Changes), "{manner:?} is done"),
             Err(error) => {
                 assert!(fails || manner != Manner::Good, "{error}");

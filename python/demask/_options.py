@@ -91,8 +91,6 @@ class Options(TypedDict, total=False):
     20."""
     guide: str | None
     """The guide, by its name, of a model that has several."""
-    cost_curve: Union[str, os.PathLike[str], None]
-    """Cost of forwards, for decoders that choose by it: a file that `bench curve` wrote, or `shipped`."""
     stop: Union[str, Sequence[str], None]
     """Texts that end the answer; they are not part of it."""
     include_stop: bool | None

@@ -84,7 +84,6 @@ TYPES = {
     "tokens": "Union[int, Sequence[int], None]",
     "word": "str | None",
     "method": "Union[str, Mapping[str, Any], None]",
-    "curve": "Union[str, os.PathLike[str], None]",
 }
 
 TAIL = '''    transfer: Transfer | None

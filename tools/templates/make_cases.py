@@ -1,5 +1,5 @@
-"""Writes what Jinja2 makes of the templates below, as `transformers` sets it up: the reference of the engine in
-`crates/checkpoint/src/jinja`.
+"""Writes what Jinja2 makes of the templates below, as `transformers` sets it up: the reference of
+`crates/checkpoint/src/template/tests.rs`.
 
     python -m venv .venv && .venv/bin/pip install jinja2==3.1.6
     .venv/bin/python tools/templates/make_cases.py crates/checkpoint/tests/data/templates.json

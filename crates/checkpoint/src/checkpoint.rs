@@ -163,7 +163,7 @@ impl Parts {
             file: &label,
         };
         let special = sources.resolve(&mut warnings)?;
-        warnings.extend(template.broken().map(|message| Warning::BrokenTemplate { message }));
+        warnings.extend(template.probe()?.map(|message| Warning::BrokenTemplate { message }));
         let tokenizer = tokenizer.map(Arc::new);
         Ok(CheckpointText { name, family, spec, special, tokenizer, template, generation, warnings })
     }

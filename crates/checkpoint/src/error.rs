@@ -236,6 +236,14 @@ pub enum CheckpointError {
         /// Description of the fault.
         detail: String,
     },
+    /// The chat template takes more than any may, whatever the conversation.
+    #[error("{file}: the chat template {detail}; correct the template, or omit it: the family has one")]
+    HostileTemplate {
+        /// The file.
+        file: String,
+        /// Description of the fault.
+        detail: String,
+    },
     /// The chat template refuses a conversation, in its own words.
     #[error("the model's chat template refuses the conversation: {words}")]
     Refused {

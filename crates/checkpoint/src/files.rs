@@ -9,7 +9,7 @@ use std::{
 
 use demask_tensor::Bytes;
 
-use crate::{CheckpointError, FamilyChoice};
+use crate::{CheckpointError, FamilyChoice, template::LONGEST_TEMPLATE};
 
 /// Returns the most bytes that a text file of a model may have, by its name.
 ///
@@ -17,7 +17,8 @@ use crate::{CheckpointError, FamilyChoice};
 /// lists tensors or tokens, and `tokenizer.json`, which holds a whole vocabulary with its merges.
 pub(crate) fn largest_text(file: &str) -> u64 {
     match file {
-        "config.json" | "generation_config.json" | "chat_template.jinja" => 1 << 20,
+        "config.json" | "generation_config.json" => 1 << 20,
+        "chat_template.jinja" => LONGEST_TEMPLATE as u64,
         "tokenizer.json" => 64 << 20,
         _ => 16 << 20,
     }

@@ -1,4 +1,4 @@
-//! `generation_config.json`: how its authors decode a model.
+//! `generation_config.json`: the tokens and the length that a model's authors name. How they sample is not read.
 
 use crate::{
     CheckpointError,
@@ -11,22 +11,6 @@ use crate::{
 pub struct GenerationConfig {
     /// Special tokens that the file names.
     pub tokens: TokenIds,
-    /// Sets whether tokens are sampled.
-    pub do_sample: Option<bool>,
-    /// Temperature of sampling.
-    pub temperature: Option<f64>,
-    /// Probability mass that sampling is confined to.
-    pub top_p: Option<f64>,
-    /// Number of tokens that sampling is confined to.
-    pub top_k: Option<u64>,
-    /// Denoising steps (Dream).
-    pub steps: Option<u64>,
-    /// End of the time line of the denoising (Dream).
-    pub eps: Option<f64>,
-    /// Rule that chooses what is unmasked (Dream).
-    pub algorithm: Option<String>,
-    /// Temperature of that choice (Dream).
-    pub algorithm_temperature: Option<f64>,
     /// Length of the answer.
     pub max_new_tokens: Option<u64>,
 }
@@ -35,18 +19,7 @@ impl GenerationConfig {
     /// Reads the text of the file; `file` is its name for messages.
     pub fn parse(text: &[u8], file: &str) -> Result<Self, CheckpointError> {
         let fields = Fields::parse(text, file)?;
-        let whole = |key| Ok::<_, CheckpointError>(fields.optional_number(key)?.map(|number| number.max(0.0) as u64));
-        Ok(Self {
-            tokens: fields.token_ids()?,
-            do_sample: fields.optional_flag("do_sample")?,
-            temperature: fields.optional_number("temperature")?,
-            top_p: fields.optional_number("top_p")?,
-            top_k: whole("top_k")?,
-            steps: whole("steps")?,
-            eps: fields.optional_number("eps")?,
-            algorithm: fields.optional_text("alg")?.map(str::to_owned),
-            algorithm_temperature: fields.optional_number("alg_temp")?,
-            max_new_tokens: whole("max_new_tokens")?,
-        })
+        let length = fields.optional_number("max_new_tokens")?.map(|number| number.max(0.0) as u64);
+        Ok(Self { tokens: fields.token_ids()?, max_new_tokens: length })
     }
 }

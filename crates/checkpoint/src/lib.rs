@@ -23,7 +23,6 @@ mod gguf;
 mod guard;
 mod header;
 mod hub;
-mod jinja;
 mod said;
 mod special;
 mod template;

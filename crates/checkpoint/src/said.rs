@@ -2,12 +2,14 @@
 //! from them.
 //!
 //! The idea: a template trims, cuts, compares and joins what people say, so where their words end up in a prompt shows only
-//! in the prompt. Before the template runs, each sign that a control token is written with (`<`, `|`, `>` and the like) is
-//! put as a private character wherever a message has it. The engine takes both for equal where it compares or searches.
-//! Afterwards each private character becomes its sign again, and its place is kept: a control token that overlaps such a
-//! place was written by a person and is text.
+//! in the prompt. The template runs once more with each sign that a control token is written with (`<`, `|`, `>` and the
+//! like) put as a private character wherever a message has it. Afterwards each private character becomes its sign again, and
+//! its place is kept: a control token that overlaps such a place was written by a person and is text.
 
-use std::{borrow::Cow, collections::HashSet, ops::Range};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
 
 /// Characters that stand for signs while a template runs: all are for private use, so text hardly ever has them.
 const PRIVATE: Range<char> = '\u{f0000}'..'\u{ffffe}';
@@ -33,18 +35,20 @@ impl Rendered {
     pub(crate) fn quote(&mut self, text: &str) {
         let start = self.text.len();
         self.text.push_str(text);
-        self.said.push(start..self.text.len());
+        match self.said.last_mut().filter(|last| last.end == start) {
+            Some(last) => last.end = self.text.len(),
+            None => self.said.push(start..self.text.len()),
+        }
     }
 
-    /// Reports whether people's words overlap a place.
-    pub(crate) fn is_said(&self, place: &Range<usize>) -> bool {
-        let after = self.said.partition_point(|said| said.end <= place.start);
-        self.said[after..].iter().take_while(|said| said.start < place.end).any(|said| !said.is_empty())
+    /// The first place in a range that is people's words, if they overlap it.
+    pub(crate) fn first_said(&self, range: &Range<usize>) -> Option<usize> {
+        let after = self.said.partition_point(|said| said.end <= range.start);
+        let mut overlapping = self.said[after..].iter().take_while(|said| said.start < range.end);
+        overlapping.find(|said| !said.is_empty()).map(|said| said.start.max(range.start))
     }
-}
 
-impl Rendered {
-    /// Where people's words spell one of the control tokens, in order.
+    /// Where people's words begin in each control token that they spell or are a part of, in order.
     pub(crate) fn spelled(&self, controls: &[String]) -> Vec<usize> {
         if self.said.is_empty() {
             return Vec::new();
@@ -54,9 +58,7 @@ impl Rendered {
             let mut from = 0;
             // One may begin within another: each is found.
             while let Some(at) = self.text[from..].find(control.as_str()).map(|at| from + at) {
-                if self.is_said(&(at..at + control.len())) {
-                    places.push(at);
-                }
+                places.extend(self.first_said(&(at..at + control.len())));
                 from = at + self.text[at..].chars().next().map_or(1, char::len_utf8);
             }
         }
@@ -75,12 +77,12 @@ pub(crate) struct Hidden {
 }
 
 impl Hidden {
-    /// Hides the characters at the places, which are in order; `None` if the text leaves no private character.
-    pub(crate) fn new(text: &str, places: &[usize]) -> Option<Self> {
+    /// Hides the characters at the places, which are in order; `None` if the text and the others leave no private character.
+    pub(crate) fn new<'a>(text: &'a str, places: &[usize], others: impl Iterator<Item = &'a str>) -> Option<Self> {
         let mut signs: Vec<char> = places.iter().filter_map(|&at| text[at..].chars().next()).collect();
         signs.sort_unstable();
         signs.dedup();
-        let mut free = free(std::iter::once(text));
+        let mut free = free(others.chain([text]));
         let pairs: Vec<(char, char)> =
             signs.into_iter().map(|sign| Some((sign, free.next()?))).collect::<Option<_>>()?;
         let (mut hidden, mut done) = (String::with_capacity(text.len() + 3 * places.len()), 0);
@@ -99,10 +101,31 @@ impl Hidden {
         self.pairs.iter().find(|(_, mark)| *mark == character).map_or(character, |(sign, _)| *sign)
     }
 
+    /// Bytes of a text with what its private characters replace.
+    pub(crate) fn shown_length(&self, text: &str) -> usize {
+        text.chars().map(|character| self.shown(character).len_utf8()).sum()
+    }
+
     /// How many characters of a text are hidden.
     pub(crate) fn count(&self, text: &str) -> usize {
         text.chars().filter(|c| self.shown(*c) != *c).count()
     }
+}
+
+/// Places of tokens in a text, in order; where two overlap, that of the one that begins first, and of those the longest.
+pub(crate) fn places<'a>(text: &str, tokens: impl Iterator<Item = &'a str>) -> Vec<Range<usize>> {
+    let mut places: Vec<Range<usize>> = tokens
+        .filter(|token| !token.is_empty())
+        .flat_map(|token| text.match_indices(token).map(move |(at, _)| at..at + token.len()))
+        .collect();
+    places.sort_unstable_by_key(|place| (place.start, usize::MAX - place.end));
+    let mut done = 0;
+    places.retain(|place| {
+        let apart = place.start >= done;
+        done = if apart { place.end } else { done };
+        apart
+    });
+    places
 }
 
 /// Private characters that are in none of the texts.
@@ -111,108 +134,106 @@ fn free<'a>(texts: impl Iterator<Item = &'a str>) -> impl Iterator<Item = char> 
     PRIVATE.filter(move |mark| !used.contains(mark))
 }
 
-/// Private characters and the signs that they stand for.
+/// Private characters and the characters that they stand for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Marks {
-    /// Signs with their private characters.
-    pairs: Vec<(char, char)>,
-    /// Control tokens without any sign: each is marked where it occurs as a whole.
-    plain: Vec<String>,
+    /// Private characters of what is marked wherever it occurs.
+    marked: HashMap<char, char>,
+    /// What each private character stands for.
+    shown: HashMap<char, char>,
+    /// Control tokens without anything that is marked, and what is put for each: it is marked where it occurs as a whole.
+    plain: Vec<(String, String)>,
+    controls: Vec<String>,
+    /// Set if letters are marked, too.
+    every: bool,
 }
 
 impl Marks {
-    /// Marks for control tokens, none of which is in the inputs yet; `None` if these leave no private character.
-    pub(crate) fn new<'a>(controls: &[String], inputs: impl Iterator<Item = &'a str>) -> Option<Self> {
-        // Quotes and backslashes stay as they are: texts within texts are written with them.
-        let is_sign = |sign: &char| !sign.is_alphanumeric() && !sign.is_whitespace() && !"'\"\\".contains(*sign);
-        let (mut signs, mut plain) = (Vec::new(), Vec::new());
-        for control in controls {
-            if !control.chars().any(|sign| is_sign(&sign)) {
-                signs.extend(control.chars().next());
-                plain.push(control.clone());
-            }
-            signs.extend(control.chars().filter(is_sign));
-        }
-        let mut known = HashSet::new();
-        signs.retain(|sign| known.insert(*sign));
-        let mut free = free(inputs);
-        let pairs = signs.into_iter().take(MOST_SIGNS).map(|sign| Some((sign, free.next()?)));
-        Some(Self { pairs: pairs.collect::<Option<_>>()?, plain })
+    /// Marks for the signs of control tokens, none of which is in the inputs yet; `None` if these leave no private character.
+    pub(crate) fn of_signs<'a>(
+        controls: &[String],
+        words: &str,
+        inputs: impl Iterator<Item = &'a str>,
+    ) -> Option<Self> {
+        let is_sign = |sign: &char| !sign.is_alphanumeric() && is_marked(*sign);
+        // What is not ASCII may be a sign once it is normalised.
+        let others = words.chars().filter(|sign| !sign.is_ascii());
+        let signs = controls.iter().flat_map(|control| control.chars()).chain(others).filter(is_sign);
+        Self { controls: controls.to_vec(), ..Self::default() }.with(signs, MOST_SIGNS, free(inputs))
     }
 
-    /// People's words with their signs marked. A word of letters, digits, `_`, `-` and `.` is a name, such as a role: it
-    /// stays as it is.
-    pub(crate) fn mark<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-        if self.pairs.is_empty() || (text.chars().all(is_name) && !self.plain.iter().any(|plain| plain == text)) {
-            return Cow::Borrowed(text);
-        }
-        self.marked(text)
+    /// The same for all characters of the words, but for spaces.
+    pub(crate) fn of_all<'a>(controls: &[String], words: &str, inputs: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let marks = Self { controls: controls.to_vec(), every: true, ..Self::default() };
+        marks.with(words.chars().filter(|sign| is_marked(*sign)), usize::MAX, free(inputs))
     }
 
-    fn marked<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let mark = |c: char| {
-            let signs = c.is_alphanumeric() || c.is_whitespace();
-            let pair = self.pairs.iter().find(|(sign, _)| *sign == c && !signs);
-            pair.map_or(c, |(_, mark)| *mark)
-        };
-        let mut marked = Cow::Borrowed(text);
-        if text.chars().any(|c| mark(c) != c) {
-            marked = Cow::Owned(text.chars().map(mark).collect());
-        }
-        for plain in self.plain.iter().filter(|plain| text.contains(plain.as_str())) {
-            let (sign, rest) = plain.split_at(plain.chars().next().map_or(0, char::len_utf8));
-            let pair = self.pairs.iter().find(|(known, _)| sign.starts_with(*known));
-            if let Some((_, mark)) = pair {
-                marked = Cow::Owned(marked.replace(plain.as_str(), &format!("{mark}{rest}")));
+    fn with(
+        mut self,
+        signs: impl Iterator<Item = char>,
+        most: usize,
+        mut free: impl Iterator<Item = char>,
+    ) -> Option<Self> {
+        for sign in signs {
+            if self.marked.len() < most && !self.marked.contains_key(&sign) {
+                let mark = free.next()?;
+                self.marked.insert(sign, mark);
+                self.shown.insert(mark, sign);
             }
         }
-        marked
-    }
-
-    /// The sign that a character replaces, or the character.
-    pub(crate) fn sign(&self, character: char) -> char {
-        if !PRIVATE.contains(&character) {
-            return character;
+        for control in
+            self.controls.iter().filter(|control| !control.chars().any(|sign| self.marked.contains_key(&sign)))
+        {
+            let Some(first) = control.chars().next() else { continue };
+            let mark = free.next()?;
+            self.shown.insert(mark, first);
+            self.plain.push((control.clone(), format!("{mark}{}", &control[first.len_utf8()..])));
         }
-        self.pairs.iter().find(|(_, mark)| *mark == character).map_or(character, |(sign, _)| *sign)
+        Some(self)
     }
 
-    /// A text without marks.
-    pub(crate) fn signs<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        if self.pairs.is_empty() || !text.contains(|c| PRIVATE.contains(&c)) {
-            return Cow::Borrowed(text);
+    /// People's words with their marks. A word of letters, digits, `_`, `-` and `.` that spells no control token is a name:
+    /// a role or a field's name stays as it is, and so do others where signs alone are marked.
+    pub(crate) fn mark(&self, text: &str, is_name: bool) -> String {
+        let part_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        let is_plain =
+            || text.chars().all(part_of_name) && !self.controls.iter().any(|control| text.contains(control.as_str()));
+        if (is_name || !self.every) && is_plain() { text.to_owned() } else { self.marked(text) }
+    }
+
+    /// A template's text in which tokens that it may look for in people's words have the marks that they have there.
+    pub(crate) fn mark_tokens(&self, text: &str, tokens: &[&str]) -> String {
+        let (mut marked, mut done) = (String::with_capacity(text.len()), 0);
+        for place in places(text, tokens.iter().copied()) {
+            marked.push_str(&text[done..place.start]);
+            marked.push_str(&self.marked(&text[place.clone()]));
+            done = place.end;
         }
-        Cow::Owned(text.chars().map(|c| self.sign(c)).collect())
+        marked + &text[done..]
     }
 
-    /// Reports whether two texts are equal but for marks.
-    pub(crate) fn same(&self, a: &str, b: &str) -> bool {
-        a == b || (!self.pairs.is_empty() && self.signs(a) == self.signs(b))
+    fn marked(&self, text: &str) -> String {
+        let marked: String = text.chars().map(|c| self.marked.get(&c).copied().unwrap_or(c)).collect();
+        self.plain.iter().fold(marked, |marked, (plain, with_mark)| marked.replace(plain, with_mark))
     }
 
-    /// The forms in which a part may be written: as it is, and as people's words have it.
-    pub(crate) fn forms(&self, part: &str) -> Vec<String> {
-        let plain = self.signs(part).into_owned();
-        let marked = self.marked(&plain).into_owned();
-        if marked == plain { vec![plain] } else { vec![plain, marked] }
-    }
-
-    /// A template's output with its signs back, and their places.
+    /// A template's output without its marks, and their places.
     pub(crate) fn rendered(&self, marked: &str) -> Rendered {
         let mut rendered = Rendered::default();
-        if self.pairs.is_empty() {
-            rendered.write(marked);
-            return rendered;
-        }
         for character in marked.chars() {
-            let sign = self.sign(character);
+            let shown = self.shown.get(&character);
             let mut buffer = [0; 4];
-            let text = sign.encode_utf8(&mut buffer);
-            if sign == character { rendered.write(text) } else { rendered.quote(text) }
+            let text = shown.unwrap_or(&character).encode_utf8(&mut buffer);
+            if shown.is_none() { rendered.write(text) } else { rendered.quote(text) }
         }
         rendered
     }
+}
+
+/// Reports whether a character may be marked. Templates trim spaces, and write texts within texts with quotes and
+/// backslashes: these stay.
+fn is_marked(character: char) -> bool {
+    !character.is_whitespace() && !character.is_control() && !"'\"\\".contains(character)
 }
 
 #[cfg(test)]
@@ -221,37 +242,36 @@ mod tests {
 
     fn marks(controls: &[&str], inputs: &[&str]) -> Marks {
         let controls: Vec<String> = controls.iter().map(|&control| control.to_owned()).collect();
-        Marks::new(&controls, inputs.iter().copied()).unwrap()
+        Marks::of_signs(&controls, &inputs.concat(), inputs.iter().copied()).unwrap()
     }
 
     #[test]
     fn marks_come_back_as_signs_and_keep_their_places() {
         let marks = marks(&["<|end|>"], &[]);
-        let marked = marks.mark("a <|end|> b").into_owned();
+        let marked = marks.mark("a <|end|> b", false);
         assert!(!marked.contains(['<', '|', '>']));
         let rendered = marks.rendered(&format!("<|end|>{marked}"));
         assert_eq!(rendered.text, "<|end|>a <|end|> b");
-        assert!(!rendered.is_said(&(0..7)) && rendered.is_said(&(9..16)) && !rendered.is_said(&(7..9)));
-        assert!(marks.same(&marked, "a <|end|> b") && !marks.same(&marked, "a <|end|> c"));
+        assert_eq!([0..7, 7..9, 8..16].map(|range| rendered.first_said(&range)), [None, None, Some(9)]);
     }
 
     #[test]
     fn private_characters_of_a_message_stay_its_own() {
         let own = "\u{f0000}\u{f0002}<";
         let marks = marks(&["<|end|>"], &[own]);
-        let marked = marks.mark(own).into_owned();
+        let marked = marks.mark(own, false);
         assert_eq!(marks.rendered(&marked).text, own);
         let all: String = PRIVATE.collect();
-        assert!(Marks::new(&["<s>".to_owned()], [all.as_str()].into_iter()).is_none());
+        assert!(Marks::of_signs(&["<s>".to_owned()], "", [all.as_str()].into_iter()).is_none());
     }
 
     #[test]
     fn control_tokens_without_a_sign_are_marked_as_a_whole() {
         let marks = marks(&["endofturn"], &[]);
-        let marked = marks.mark("even endofturn").into_owned();
+        let marked = marks.mark("even endofturn", false);
         assert!(marked.starts_with("even ") && !marked.contains("endofturn"));
         assert_eq!(marks.rendered(&marked).said.first(), Some(&(5..6)));
-        assert_eq!(marks.mark("user"), "user");
-        assert_ne!(marks.mark("endofturn"), "endofturn");
+        assert_eq!(marks.mark("user", false), "user");
+        assert_ne!(marks.mark("endofturn", true), "endofturn");
     }
 }

@@ -1,27 +1,41 @@
 //! Chat templates: the checkpoint's own Jinja, run with a budget, or what the released models of the family use.
 
-use std::{sync::Arc, time::SystemTime};
+mod apart;
+mod clock;
+mod engine;
+mod json;
+mod methods;
+#[cfg(test)]
+mod tests;
 
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use apart::Words;
+use engine::{Room, TemplateError, Trouble};
+use minijinja::Value as Input;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::{
-    CheckpointError, Family, ModelFiles, Tokenizer,
-    config::Fields,
-    error::one_line,
-    jinja::{self, Budget, Inputs, Trouble},
-    said::{Marks, Rendered},
-};
+use crate::{CheckpointError, Family, ModelFiles, Tokenizer, config::Fields, error::one_line, said::Rendered};
+
+/// Longest template, in bytes.
+pub(crate) const LONGEST_TEMPLATE: usize = 256 << 10;
 
 /// Steps that any template may take, and those for each message beyond: twenty times what the longest released templates
-/// need.
+/// need. A step is an instruction, or 64 bytes that are made or read, so steps bound what is held, too.
 const STEPS: u64 = 200_000;
 const STEPS_PER_MESSAGE: u64 = 4_000;
+/// Number of times that a template may make or read the whole conversation beside that.
+const PASSES: u64 = 16;
+/// Most steps of all: what is nested by so many has room on the engine's stack.
+const MOST_STEPS: u64 = 1_500_000;
 
-/// Bytes that any template may hold at once: its own tree, its values and the prompt.
-const BYTES: usize = 64 << 20;
-/// Number of times that it may hold the conversation beside that.
-const COPIES: usize = 16;
+/// Time for the short conversations of the load: a thousand times what the longest released templates need. It ends what
+/// takes time without steps, such as a list that is added to itself again and again.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One turn of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -140,11 +154,36 @@ impl ChatTemplate {
         matches!(self.kind, Kind::Family)
     }
 
-    /// The error of a template that does not parse.
-    pub fn broken(&self) -> Option<String> {
-        let Kind::Own { source, file } = &self.kind else { return None };
-        let checked = jinja::check(source, Budget { steps: STEPS, bytes: BYTES });
-        checked.err().map(|error| failed(file, error).to_string())
+    /// Renders two short conversations, so that a template that would take a request's time or memory ends the load
+    /// instead. Returns what is wrong with one that does not parse: a prompt that is given raw needs none. What a template
+    /// says of a conversation, such as that it takes no system message, is left to those who send one.
+    pub fn probe(&self) -> Result<Option<String>, CheckpointError> {
+        let Kind::Own { source, file } = &self.kind else { return Ok(None) };
+        let (own, source) = (self.clone(), source.clone());
+        let found = engine::within(PATIENCE, move |room| own.tried(&source, room));
+        let Err(error) = found.and_then(|found| found) else { return Ok(None) };
+        let (file, beyond) = (file.clone(), matches!(error.trouble, Trouble::Limit(_)));
+        let detail = detail(error);
+        if beyond {
+            return Err(CheckpointError::HostileTemplate { file, detail });
+        }
+        Ok(Some(CheckpointError::Template { file, detail }.to_string()))
+    }
+
+    /// Renders the two conversations; an error is one of the template's, not one of a conversation.
+    fn tried(&self, source: &str, room: Room) -> Result<(), TemplateError> {
+        let turn = |role: &str| Message::new(role, "Hi");
+        let options = RenderOptions::default();
+        let source = engine::prepared(source, room)?;
+        engine::parse(&source)?;
+        for messages in [&[turn("user")][..], &["system", "user", "assistant", "user"].map(turn)] {
+            let inputs = self.inputs(messages, &options, &self.texts(), &as_they_are);
+            match engine::render(&source, &inputs, steps(messages, room), options.now) {
+                Err(error) if matches!(error.trouble, Trouble::Limit(_)) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// The prompt of a conversation, as a text: nothing tells the template's marks from the same letters in a message.
@@ -155,8 +194,8 @@ impl ChatTemplate {
     /// The prompt of a conversation, in which the words of messages can be told from the template's own wherever they
     /// spell one of the control tokens (see [`Tokenizer::controls`]).
     ///
-    /// A checkpoint's own template is somebody else's program: it ends after so many steps and holds so many bytes, both in
-    /// proportion to the conversation, or is an error.
+    /// A checkpoint's own template is somebody else's program: it ends after so many steps, in proportion to the
+    /// conversation, or is an error.
     pub fn render_apart(
         &self,
         messages: &[Message],
@@ -166,50 +205,94 @@ impl ChatTemplate {
         let Kind::Own { source, .. } = &self.kind else {
             return Ok((self.family.prompt)(messages, options));
         };
-        let mut flags = vec![("add_generation_prompt", options.add_generation_prompt)];
-        flags.extend(options.enable_thinking.map(|thinking| ("enable_thinking", thinking)));
-        // JSON has every character of every field.
-        let words = serde_json::to_string(messages).unwrap_or_default();
-        let marks = Marks::new(controls, [&**source, &*words].into_iter());
-        let inputs = Inputs {
-            messages: messages.iter().map(|message| (&*message.role, &*message.content)).collect(),
-            fields: messages.iter().map(|message| &message.fields).collect(),
-            texts: self.tokens.iter().map(|(part, text)| (*part, text.as_str())).collect(),
-            flags,
-            now: options.now,
-            marks: marks.ok_or(CheckpointError::NoFreeCharacter)?,
+        let rendered = engine::on_own_stack(|room| {
+            let source = engine::prepared(source, room)?;
+            let run = |source: &str, texts: &[String], words: &Words<'_>| {
+                engine::render(
+                    source,
+                    &self.inputs(messages, options, texts, words),
+                    steps(messages, room),
+                    options.now,
+                )
+            };
+            let text = run(&source, &self.texts(), &as_they_are)?;
+            Ok(apart::separated(text, &source, &self.texts(), messages, controls, &run))
+        });
+        rendered.and_then(|rendered| rendered).map_err(refused)?.ok_or(CheckpointError::NoFreeCharacter)
+    }
+
+    /// Texts of the special tokens.
+    fn texts(&self) -> Vec<String> {
+        self.tokens.iter().map(|(_, text)| text.clone()).collect()
+    }
+
+    /// All that a template sees: the conversation, with the words of people as `words` makes them, the texts of special
+    /// tokens, and what the options say.
+    fn inputs(&self, messages: &[Message], options: &RenderOptions, texts: &[String], words: &Words<'_>) -> Input {
+        let message = |message: &Message| {
+            let named = [("role", &message.role, true), ("content", &message.content, false)];
+            let named = named.map(|(name, text, is_name)| (name.to_owned(), Input::from(words(text, is_name))));
+            let fields = message.fields.iter().map(|(name, value)| (words(name, true), input(value, words)));
+            Input::from_pairs(named.into_iter().chain(fields))
         };
-        let length: usize = messages.iter().map(Message::length).sum();
-        let budget = Budget {
-            steps: STEPS + STEPS_PER_MESSAGE * messages.len() as u64 + length as u64,
-            bytes: BYTES.saturating_add(length.saturating_mul(COPIES)),
-        };
-        jinja::render(source, &inputs, budget).map_err(refused)
+        let mut all = vec![
+            ("messages", messages.iter().map(message).collect::<Input>()),
+            ("add_generation_prompt", Input::from(options.add_generation_prompt)),
+            ("tools", Input::from(())),
+            ("documents", Input::from(())),
+        ];
+        all.extend(options.enable_thinking.map(|thinking| ("enable_thinking", Input::from(thinking))));
+        all.extend(self.tokens.iter().zip(texts).map(|((part, _), text)| (*part, Input::from(text.as_str()))));
+        Input::from_pairs(all)
+    }
+}
+
+/// Steps that a conversation may take.
+fn steps(messages: &[Message], room: Room) -> u64 {
+    let length: usize = messages.iter().map(Message::length).sum();
+    let steps = STEPS + STEPS_PER_MESSAGE * messages.len() as u64 + PASSES * length as u64 / 64;
+    steps.min(MOST_STEPS / room.share as u64)
+}
+
+/// People's words without marks.
+fn as_they_are(words: &str, _is_name: bool) -> String {
+    words.to_owned()
+}
+
+/// A value of JSON as templates see it: what Python's reader makes of it.
+fn input(value: &Value, words: &Words<'_>) -> Input {
+    match value {
+        Value::Null => Input::from(()),
+        Value::Bool(flag) => Input::from(*flag),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) => Input::from(whole),
+            (None, Some(number)) => Input::from(number),
+            (None, None) => Input::from(()),
+        },
+        Value::String(text) => Input::from(words(text, false)),
+        Value::Array(items) => items.iter().map(|item| input(item, words)).collect(),
+        Value::Object(map) => {
+            Input::from_pairs(map.iter().map(|(name, value)| (words(name, true), input(value, words))))
+        }
     }
 }
 
 /// The error of a conversation that a template gives no prompt for. The template's file is no business of those who sent it.
-fn refused(error: jinja::Error) -> CheckpointError {
+fn refused(error: TemplateError) -> CheckpointError {
     match error.trouble {
         Trouble::Raised(words) => CheckpointError::Refused { words: one_line(words) },
         _ => CheckpointError::Unrendered { detail: detail(error) },
     }
 }
 
-/// The error of a template that does not parse.
-fn failed(file: &str, error: jinja::Error) -> CheckpointError {
-    CheckpointError::Template { file: file.to_owned(), detail: detail(error) }
-}
-
 /// What is wrong, with its line.
-fn detail(error: jinja::Error) -> String {
+fn detail(error: TemplateError) -> String {
     let what = match error.trouble {
         Trouble::Syntax(what) => format!("does not parse: {}", one_line(what)),
-        Trouble::Steps => "runs for ever".to_owned(),
-        Trouble::Memory => "takes too much memory".to_owned(),
+        Trouble::Limit(what) => what,
         Trouble::Failed(what) | Trouble::Raised(what) => format!("fails: {}", one_line(what)),
     };
-    format!("{what} in line {}", error.line)
+    error.line.map_or(what.clone(), |line| format!("{what} in line {line}"))
 }
 
 /// Source and file of the checkpoint's template, in the order of transformers.

@@ -2,27 +2,23 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     ops::Deref,
 };
 
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
-};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use tokenizers::{Model as _, OffsetReferential, OffsetType, PreTokenizer as _};
+use tokenizers::DecoderWrapper;
 
 use crate::{
-    ChatTemplate, CheckpointError, Family, ModelFiles, Rendered,
+    ChatTemplate, CheckpointError, Family, ModelFiles,
     config::{Fields, check_values},
     error::{one_line, shown},
     families::qwen2,
     guard::guarded,
-    said::Hidden,
 };
 
+mod apart;
 mod growth;
 
 const WHOLE: &str = "tokenizer.json";
@@ -40,6 +36,8 @@ pub struct Tokenizer {
     bracketed: Vec<String>,
     texts: BTreeMap<&'static str, String>,
     largest: u32,
+    /// Set if added tokens are found in normalised text, too.
+    normalizes: bool,
     /// Bytes of a text that one token may stand for.
     longest: usize,
 }
@@ -91,66 +89,15 @@ struct Outline {
     #[serde(default)]
     added_tokens: Vec<Added>,
     #[serde(default)]
-    decoder: Mentions,
-    #[serde(default)]
     normalizer: Value,
 }
 
-/// Records whether a JSON value has the text `ByteLevel` anywhere in it; nothing else of it is kept.
-#[derive(Default)]
-struct Mentions(bool);
-
-impl<'de> Deserialize<'de> for Mentions {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Mentions;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a decoder")
-            }
-
-            fn visit_unit<E>(self) -> Result<Mentions, E> {
-                Ok(Mentions(false))
-            }
-
-            fn visit_bool<E>(self, _: bool) -> Result<Mentions, E> {
-                Ok(Mentions(false))
-            }
-
-            fn visit_u64<E>(self, _: u64) -> Result<Mentions, E> {
-                Ok(Mentions(false))
-            }
-
-            fn visit_i64<E>(self, _: i64) -> Result<Mentions, E> {
-                Ok(Mentions(false))
-            }
-
-            fn visit_f64<E>(self, _: f64) -> Result<Mentions, E> {
-                Ok(Mentions(false))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Mentions, E> {
-                Ok(Mentions(text == "ByteLevel"))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Mentions, A::Error> {
-                let mut found = false;
-                while let Some(Mentions(inside)) = list.next_element()? {
-                    found |= inside;
-                }
-                Ok(Mentions(found))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Mentions, A::Error> {
-                let mut found = false;
-                while let Some((IgnoredAny, Mentions(inside))) = map.next_entry()? {
-                    found |= inside;
-                }
-                Ok(Mentions(found))
-            }
-        }
-        deserializer.deserialize_any(Reader)
+/// Returns whether a decoder, or one of those that it is made of, turns printable characters into bytes.
+fn is_byte_level(decoder: &DecoderWrapper) -> bool {
+    match decoder {
+        DecoderWrapper::ByteLevel(_) => true,
+        DecoderWrapper::Sequence(sequence) => sequence.get_decoders().iter().any(is_byte_level),
+        _ => false,
     }
 }
 
@@ -206,13 +153,14 @@ impl Tokenizer {
         let is_bracketed = |text: &str| text.starts_with(['<', '[', '{']) && text.ends_with(['>', ']', '}']);
         let bracketed = outline.added_tokens.iter().filter(|added| !added.special && is_bracketed(&added.content));
         let bracketed = bracketed.map(|added| added.content.clone()).collect();
-        let Mentions(byte_level) = outline.decoder;
-        let spelling = if byte_level { Spelling::ByteLevel } else { Spelling::Text };
+        let spelling =
+            if inner.get_decoder().is_some_and(is_byte_level) { Spelling::ByteLevel } else { Spelling::Text };
+        let normalizes = inner.get_normalizer().is_some() && outline.added_tokens.iter().any(|added| added.normalized);
         // A normaliser composes letters, or spells them shorter.
         let shrinks = spelling == Spelling::Text || inner.get_normalizer().is_some();
         let longest = if shrinks { 4 * longest } else { longest };
         let texts = settings.texts;
-        Ok(Self { inner, file: file.to_owned(), spelling, special, bracketed, texts, largest, longest })
+        Ok(Self { inner, file: file.to_owned(), spelling, special, bracketed, texts, largest, normalizes, longest })
     }
 
     /// Ids of a text. Special tokens that the text spells out become those tokens; `add_special` also adds what the
@@ -234,47 +182,6 @@ impl Tokenizer {
         controls.sort_unstable();
         controls.dedup();
         controls
-    }
-
-    /// Ids of a prompt in which people's words are known: a control token that overlaps them is text, and its tokens are
-    /// those of its letters.
-    pub fn encode_apart(&self, prompt: &Rendered, controls: &[String]) -> Result<Vec<u32>, CheckpointError> {
-        let places = prompt.spelled(controls);
-        if places.is_empty() {
-            return self.encode(&prompt.text, false);
-        }
-        // A private character in the place of its first keeps the library from finding the token.
-        let Some(hidden) = Hidden::new(&prompt.text, &places) else {
-            return Err(CheckpointError::NoFreeCharacter);
-        };
-        let ids = attempt(|| self.encode_hidden(&hidden));
-        let broken = |detail| CheckpointError::Tokenizer { file: self.file.clone(), detail };
-        ids.map_err(broken)?.ok_or_else(|| CheckpointError::Inseparable {
-            file: self.file.rsplit(['/', '\\']).next().unwrap_or_default().to_owned(),
-            token: shown(&prompt.text[places[0]..].chars().take(40).collect::<String>()),
-        })
-    }
-
-    /// The library's steps one by one, with the hidden characters put back behind the search for added tokens. `None` if
-    /// its normalizer changes hidden characters.
-    fn encode_hidden(&self, hidden: &Hidden) -> tokenizers::Result<Option<Vec<u32>>> {
-        let added = self.inner.get_added_vocabulary();
-        let mut pieces = added.extract_and_normalize(self.inner.get_normalizer(), &hidden.text);
-        let left = pieces.get_splits(OffsetReferential::Normalized, OffsetType::None);
-        let left = left.iter().filter(|(_, _, tokens)| tokens.is_none()).map(|(text, ..)| hidden.count(text));
-        if left.sum::<usize>() != hidden.count(&hidden.text) {
-            return Ok(None);
-        }
-        pieces.normalize(|piece| {
-            piece.map(|c| hidden.shown(c));
-            Ok(())
-        })?;
-        if let Some(cutter) = self.inner.get_pre_tokenizer() {
-            cutter.pre_tokenize(&mut pieces)?;
-        }
-        let model = self.inner.get_model();
-        pieces.tokenize(|piece| model.tokenize(piece.get()))?;
-        Ok(Some(pieces.into_encoding(None, 0, OffsetType::None)?.get_ids().to_vec()))
     }
 
     /// Returns how many bytes of text so many tokens are at most: a longer text has more tokens.

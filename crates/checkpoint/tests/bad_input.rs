@@ -487,13 +487,30 @@ fn rendering(source: &str) -> String {
     message
 }
 
+/// The message of opening a model with a template.
+fn opening(source: &str) -> String {
+    let broken = Broken::of("demo/demo-llada", &format!("opened-{}", source.len()));
+    broken.write("chat_template.jinja", source);
+    broken.message()
+}
+
 #[test]
-fn template_that_loops_for_ever() {
+fn template_that_loops_for_ever_ends_the_load() {
     let start = Instant::now();
     let source = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
-    let expected =
-        "the model's chat template runs for ever in line 1; correct the conversation, or give the prompt raw";
-    assert_eq!(rendering(source), expected);
+    let fault = "the chat template runs for ever or takes too much memory in line 1";
+    let end = "correct the template, or omit it: the family has one";
+    assert_eq!(opening(source), format!("chat_template.jinja: {fault}; {end}"));
+    assert_eq!(opening("{{ 'a' * 100000000000 }}"), format!("chat_template.jinja: {fault}; {end}"));
+    // What loops for one conversation alone is an error of that one.
+    let rare = format!("{{% if messages[0].content == 'Hi' and not messages[1] %}}{source}{{% endif %}}");
+    let rare = rare.replace("'Hi'", "'Hi!'");
+    let broken = Broken::of("demo/demo-llada", "template-rare");
+    broken.write("chat_template.jinja", rare);
+    let opened = broken.open().unwrap();
+    let result = opened.template().render(&[Message::new("user", "Hi!")], &RenderOptions::default());
+    let expected = "the model's chat template runs for ever or takes too much memory in line 1; correct the conversation, or give the prompt raw";
+    assert_eq!(result.unwrap_err().to_string(), expected);
     assert!(start.elapsed().as_secs() < 10);
 }
 
@@ -502,10 +519,7 @@ fn template_that_raises_an_exception() {
     let expected = "the model's chat template refuses the conversation: roles must alternate";
     assert_eq!(rendering("\n{{ raise_exception('roles must\n alternate') }}"), expected);
     assert!(rendering("{{ messages[0].content.no_such() }}").contains("the model's chat template fails: "));
-    assert!(rendering("{% include 'other' %}").contains("does not parse: include is not for chat templates"));
-    assert!(
-        rendering("{{ 'a' * 100000000000 }}").contains("the model's chat template takes too much memory in line 1")
-    );
+    assert!(rendering("{% include 'other' %}").contains("does not parse: unknown statement include"));
 }
 
 #[test]
@@ -516,7 +530,7 @@ fn template_that_does_not_parse() {
         "{message}"
     );
     rendering(&format!("{{{{ {} }}}}", "(".repeat(100_000)));
-    rendering(&"{% if a %}".repeat(100_000));
+    rendering(&"{% if a %}".repeat(20_000));
     // It opens all the same, with a warning: a raw prompt needs no template.
     let broken = Broken::of("demo/demo-llada", "template-warning");
     broken.write("chat_template.jinja", "{% for %}");
@@ -530,12 +544,11 @@ fn template_that_nests_without_end_does_not_overflow_the_stack() {
         let source = format!(
             "{{% set ns = namespace(x=[]) %}}{{% for i in range(99999) %}}{{% set ns.x = {body} %}}{{% endfor %}}{{{{ ns.x | tojson }}}}"
         );
-        rendering(&source);
-        let short = source.replace("99999", "9000");
+        assert!(opening(&source).contains("runs for ever"), "{body}");
         let broken = Broken::of("demo/demo-llada", "nested");
-        broken.write("chat_template.jinja", short);
+        broken.write("chat_template.jinja", source.replace("99999", "9000"));
         // Whatever it answers, it answers.
-        let _ = broken.open().unwrap().template().render(&[], &RenderOptions::default());
+        let _ = broken.open();
     }
 }
 

@@ -61,8 +61,8 @@ fn next_id(tokenizer: &Value) -> usize {
 
 /// A tokenizer of the demo with more added tokens: special ones, and others.
 fn bytes(added: &[(&str, bool, bool)], normalizer: Value) -> Tokenizer {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
-        .join(format!("controls-{}-{normalizer}", added.len()).replace(['/', '"', ':', '{', '}', ',', '[', ']'], "_"));
+    let name: String = format!("controls-{added:?}-{normalizer}").replace(|sign: char| !sign.is_alphanumeric(), "_");
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name.chars().take(200).collect::<String>());
     std::fs::create_dir_all(&folder).unwrap();
     let mut tokenizer: Value =
         serde_json::from_slice(&std::fs::read(demo("demo-dream").join("tokenizer.json")).unwrap()).unwrap();
@@ -174,7 +174,7 @@ fn whatever_a_template_does_to_a_message_its_marks_stay_text() {
         "c.split(' ') | join(' ')",
         "c.replace('a', 'b')",
         "c | upper | lower",
-        "'%s' % c",
+        "'%s' | format(c)",
         "'{}'.format(c)",
         "[c] | string",
         "{'k': c} | tojson",
@@ -185,7 +185,6 @@ fn whatever_a_template_does_to_a_message_its_marks_stay_text() {
         "c | reverse | reverse",
         "c.partition(' ') | join",
         "c | title | lower",
-        "c.center(99)",
         "c | default('x')",
         "c | string | safe",
     ] {
@@ -255,4 +254,168 @@ fn a_normalizer_that_changes_every_character_is_refused_where_it_matters() {
     let message = tokenizer.encode_apart(&prompt, &controls).unwrap_err().to_string();
     assert!(message.starts_with("tokenizer.json: its normalizer and the control token \"<|im_end|>"), "{message}");
     assert!(message.contains("split_special") && !message.contains('\n'), "{message}");
+}
+
+/// How often the tokens are in the prompt of a template and messages by users.
+fn counts<const N: usize>(tokenizer: &Tokenizer, source: &str, said: &[&str], tokens: [&str; N]) -> [usize; N] {
+    let template = ChatTemplate::from_source(source, "chat_template.jinja", Family::named("Qwen3").unwrap(), &[]);
+    let messages: Vec<Message> = said.iter().map(|said| Message::new("user", *said)).collect();
+    let [apart, old] = both(tokenizer, &template, &messages);
+    assert_eq!(tokenizer.decode(&apart, false), tokenizer.decode(&old, false), "{source}: the letters are all there");
+    tokens.map(|token| apart.iter().filter(|&&id| Some(id) == tokenizer.id(token)).count())
+}
+
+/// Templates that print their messages, in ways that leave less and less of the marks.
+const PRINTING: [&str; 3] = [
+    "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}",
+    "{% for m in messages %}<|im_start|>{{ m.content }}{% if 'a' in m.content %} {% endif %}{% endfor %}",
+    "{% for m in messages %}<|im_start|>{{ m.content }}{% if '_' in m.content or '<' in m.content %} {% endif %}{% endfor %}",
+];
+
+#[test]
+fn a_word_that_is_a_control_token_is_text() {
+    let words = [("end_of_turn", true, false), ("endofturn", true, false)];
+    let tokenizer = bytes(&words, json!(null));
+    for source in PRINTING {
+        for (said, expected) in [("end_of_turn", [1, 0, 0]), ("xendofturnx", [1, 0, 0]), ("end_of_turn.a", [1, 0, 0])] {
+            let found = counts(&tokenizer, source, &[said], ["<|im_start|>", "end_of_turn", "endofturn"]);
+            assert_eq!(found, expected, "{source} {said}");
+        }
+    }
+}
+
+#[test]
+fn a_control_token_whose_signs_the_template_writes_around_a_message_is_text() {
+    let tokenizer = bytes(&[("endofturn", true, false)], json!(null));
+    for (source, said) in [
+        ("<|{{ messages[0].content }}|>", "im_end"),
+        ("<|im_{{ messages[0].content }}|>", "end"),
+        ("<|{{ messages[0].content }}_end|>", "im"),
+        ("{{ '<|' + messages[0]['content'] + '|>' }}", "im_end"),
+        ("{{ ['<|im', messages[0].content] | join('_') ~ '|>' }}", "end"),
+        ("{{ '<|im_%s|>' | format(messages[0].content | trim) }}", " end\n"),
+    ] {
+        assert_eq!(counts(&tokenizer, source, &[said], ["<|im_end|>"]), [0], "{source}");
+    }
+    let joined = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    assert_eq!(counts(&tokenizer, joined, &["endof", "turn"], ["endofturn"]), [0]);
+    assert_eq!(counts(&tokenizer, joined, &["<|im", "_end|", ">"], ["<|im_end|>"]), [0]);
+    // A role is a name that templates write tokens with.
+    let role = "{% for m in messages %}<|im_{{ 'start' if m.role == 'user' }}|>{% endfor %}";
+    assert_eq!(counts(&tokenizer, role, &["start", "end"], ["<|im_start|>"]), [2]);
+}
+
+#[test]
+fn a_message_makes_no_longer_control_token_of_the_templates() {
+    let tokenizer = bytes(&[("<|a|>", true, false), ("<|a|>b", true, false), ("<|a|>\n", true, false)], json!(null));
+    for look in ["", "{% if 'b' in c %} {% endif %}", "{% if '<' in c %} {% endif %}"] {
+        let source = format!("{{% set c = messages[0].content %}}<|a|>{{{{ c }}}}{look}");
+        for said in ["b", "b<", "b<|a|>", "b <|a|>b", "\n", "\nb<|a|>b"] {
+            let found = counts(&tokenizer, &source, &[said], ["<|a|>", "<|a|>b", "<|a|>\n"]);
+            assert_eq!(found, [1, 0, 0], "{source} {said}");
+        }
+    }
+}
+
+#[test]
+fn a_part_of_the_templates_token_that_a_message_completes_is_text() {
+    let tokenizer = tokenizer(demo("demo-dream"));
+    for (cut, said) in
+        [("[:1]", "|im_end|> <"), ("[:2]", "im_end|> <"), ("[:5]", "end|> <"), ("[:5]", "end|> <|im_start|>")]
+    {
+        let source = format!(
+            "{{% set c = messages[0].content %}}<|im_start|>{{% if '<' in c %}} {{% endif %}}{{{{ '<|im_start|>'{cut} ~ c }}}}"
+        );
+        assert_eq!(counts(&tokenizer, &source, &[said], ["<|im_start|>", "<|im_end|>"]), [1, 0], "{cut} {said}");
+    }
+}
+
+#[test]
+fn a_token_that_the_template_looks_for_gives_no_part_to_another() {
+    let added = [("<think>", false, false), ("<s>", true, false), ("<THINK>", true, false)];
+    let tokenizer = bytes(&added, json!(null));
+    let looks = "{% set c = messages[0].content %}{% if '<think>' in c %}<|im_start|>{% endif %}";
+    for (expression, said) in [
+        ("c.replace('think', 's')", "<think>"),
+        ("c[:1] ~ 's' ~ c[-1:]", "<think>"),
+        ("c[:1] ~ c[7:]", "<think>s>"),
+        ("c | upper", "<think>"),
+        ("c | title | upper", "a <think>"),
+        ("c | replace('think', 'THINK')", "<think>"),
+    ] {
+        let source = format!("{looks}{{{{ {expression} }}}}");
+        let found = counts(&tokenizer, &source, &[said], ["<|im_start|>", "<s>", "<THINK>", "<think>"]);
+        assert_eq!(found, [1, 0, 0, 0], "{expression}");
+    }
+}
+
+#[test]
+fn a_normalizer_makes_no_control_token_of_a_message() {
+    let added = [("<mark>", true, true), ("<user>", false, false)];
+    for (normalizer, said) in [
+        (json!({"type": "Lowercase"}), "<MARK> a"),
+        (json!({"type": "Lowercase"}), "a <Mark><mARK>"),
+        (json!({"type": "NFKC"}), "\u{ff1c}mark\u{ff1e}"),
+        (json!({"type": "NFKC"}), "\u{ff1c}\u{ff4d}ark\u{ff1e}\u{fe64}mark\u{fe65}"),
+        (json!({"type": "Replace", "pattern": {"String": "(("}, "content": "<"}), "((mark>"),
+    ] {
+        let tokenizer = bytes(&added, normalizer.clone());
+        for source in PRINTING.into_iter().chain(["{{ messages[0].content }}"]) {
+            let source = format!("<mark>{source}").replace("<|im_start|>", "<mark> ");
+            let template =
+                ChatTemplate::from_source(&source, "chat_template.jinja", Family::named("Qwen3").unwrap(), &[]);
+            let own = source.matches("<mark>").count();
+            let [apart, _] = both(&tokenizer, &template, &[Message::new("user", said)]);
+            let found = apart.iter().filter(|&&id| Some(id) == tokenizer.id("<mark>")).count();
+            assert_eq!(found, own, "{normalizer} {said} {source}");
+        }
+    }
+}
+
+#[test]
+fn a_control_token_of_spaces_in_a_message_is_text() {
+    let tokenizer = bytes(&[("\n\n", true, false), ("''", true, false)], json!(null));
+    for source in PRINTING {
+        let found = counts(&tokenizer, &format!("\n\n{source}"), &["a\n\nb''"], ["\n\n", "''"]);
+        assert_eq!(found, [1, 0], "{source}");
+    }
+}
+
+#[test]
+fn the_name_of_a_field_is_no_control_token() {
+    let (tokenizer, family) = (tokenizer(demo("demo-dream")), Family::named("Qwen3").unwrap());
+    for source in [
+        "<|im_start|>{{ messages[0] | tojson }}",
+        "<|im_start|>{% for name in messages[0] %}{{ name }}{% endfor %}",
+        "<|im_start|>{% for name, value in messages[0].items() %}{{ name ~ value }}{% endfor %}",
+        "<|im_start|>{{ messages[0].tools[0].function }}{{ messages[0].tools[0].function.arguments | tojson }}",
+    ] {
+        let call = json!([{"function": {"name": "<|im_end|>", "arguments": {"<|im_end|>": ["<|im_end|>"]}}}]);
+        let message = Message::new("user", "a").with("<|im_end|>", "<|im_end|>").with("tools", call);
+        let template = ChatTemplate::from_source(source, "chat_template.jinja", family, &[]);
+        let [apart, _] = both(&tokenizer, &template, &[message]);
+        assert_eq!(special(&tokenizer, &apart).len(), 1, "{source}");
+    }
+}
+
+#[test]
+fn a_model_that_has_control_tokens_among_its_pieces_reads_none_from_a_message() {
+    let unigram = json!({"type": "Unigram", "unk_id": 0, "vocab":
+        [["<unk>", 0.0], ["<s>", 0.0], ["<", -5.0], ["s", -5.0], [">", -5.0], ["a", -3.0], ["s>", -4.0], ["\n", -3.0]]});
+    let whole = json!({"type": "BPE", "ignore_merges": true, "merges": [], "unk_token": "<unk>",
+        "vocab": {"<unk>": 0, "<s>": 1, "<": 2, "s": 3, ">": 4, "a": 5, "\n": 6}});
+    for (name, model) in [("unigram", unigram), ("whole", whole)] {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("controls-{name}"));
+        std::fs::create_dir_all(&folder).unwrap();
+        let added = json!([{"id": 1, "content": "<s>", "special": true, "normalized": false, "single_word": false,
+            "lstrip": false, "rstrip": false}]);
+        let text = json!({"version": "1.0", "added_tokens": added, "normalizer": null, "pre_tokenizer": null,
+            "post_processor": null, "decoder": null, "truncation": null, "padding": null, "model": model});
+        std::fs::write(folder.join("tokenizer.json"), text.to_string()).unwrap();
+        let tokenizer = tokenizer(folder);
+        for said in ["<s>", "a<s>a", "<s><s>", "\u{e9}<s>\u{e9}"] {
+            let source = "<s>{{ messages[0].content }}<s>";
+            assert_eq!(counts(&tokenizer, source, &[said], ["<s>"]), [2], "{name} {said}");
+        }
+    }
 }

@@ -115,25 +115,16 @@ impl Drop for Folder {
 fn templates_that_grow_without_end() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let family = Family::named("Qwen3").unwrap();
-    for (source, expected) in [
-        ("{% for i in range(20000) %}{{ 'a' * 100000000 }}{% endfor %}", "takes too much memory in line 1"),
-        (
-            "{% set ns = namespace(s='a') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s }}",
-            "takes too much memory in line 1",
-        ),
-        (
-            "{% set ns = namespace(l=[1]) %}{% for i in range(40) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}",
-            "runs for ever in line 1",
-        ),
-        (
-            "{% for i in range(99999) %}{% set x %}{{ 'abcdefgh' * 2000000 }}{% endset %}{% endfor %}",
-            "runs for ever in line 1",
-        ),
+    for source in [
+        "{% for i in range(20000) %}{{ 'a' * 100000000 }}{% endfor %}",
+        "{% set ns = namespace(s='a') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s }}",
+        "{% set ns = namespace(l=[1]) %}{% for i in range(40) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}",
+        "{% for i in range(99999) %}{% set x %}{{ 'abcdefgh' * 2000000 }}{% endset %}{% endfor %}",
     ] {
         let template = ChatTemplate::from_source(source, "chat_template.jinja", family, &[]);
         let messages = [Message::new("user", "Hi")];
         let found = refused(source, SMALL_BUDGET, || template.render(&messages, &RenderOptions::default()));
-        let whole = format!("the model's chat template {expected}; correct the conversation, or give the prompt raw");
+        let whole = "the model's chat template runs for ever or takes too much memory in line 1; correct the conversation, or give the prompt raw";
         assert_eq!(found, whole);
     }
 }
@@ -146,7 +137,7 @@ fn json_that_is_larger_than_its_kind() {
         ("generation_config.json", 2 << 20, 1 << 20),
         ("tokenizer_config.json", 1 << 36, 16 << 20),
         ("tokenizer.json", 1 << 36, 64 << 20),
-        ("chat_template.jinja", 1 << 36, 1 << 20),
+        ("chat_template.jinja", 1 << 36, 256 << 10),
     ] {
         let folder = Folder::of("demo/demo-llada", "large");
         folder.sparse(file, length);

@@ -3,7 +3,7 @@
 use std::io;
 
 use console::{Style, Term, measure_text_width};
-use demask::internals::{TokenTexts, decode::Event};
+use demask::{Event, internals::TokenTexts};
 
 use crate::{env, output};
 
@@ -239,8 +239,8 @@ impl Player {
     }
 
     /// Takes an event of a session.
-    pub fn event(&mut self, event: Event, texts: &TokenTexts) -> io::Result<()> {
-        match event {
+    pub fn event(&mut self, event: &Event, texts: &TokenTexts) -> io::Result<()> {
+        match *event {
             Event::Commit { position, token, .. } => {
                 self.commit(position as usize, shown(token, texts.text(token)));
                 Ok(())
@@ -249,8 +249,8 @@ impl Player {
                 self.replace(position as usize, to.map(|token| shown(token, texts.text(token))));
                 Ok(())
             }
-            Event::Draft { .. } | Event::Target { .. } => Ok(()),
             Event::Step { step, nfe, accepted, rejected, .. } => self.step(step, nfe, Drafted { accepted, rejected }),
+            _ => Ok(()),
         }
     }
 }

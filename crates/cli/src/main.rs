@@ -70,11 +70,18 @@ fn refuse(error: &clap::Error) -> anyhow::Result<()> {
 }
 
 /// Commands that are gone: the command above each, its name, and the refusal.
-const REMOVED: [(&str, &str, &str); 1] = [(
-    "demask bench",
-    "serve",
-    "bench serve was a command of demask 0.1.0: measure a server with a load generator such as aiperf, as bench/serve_load.py does",
-)];
+const REMOVED: [(&str, &str, &str); 2] = [
+    (
+        "demask bench",
+        "serve",
+        "bench serve was a command of demask 0.1.0: measure a server with a load generator such as aiperf, as bench/serve_load.py does",
+    ),
+    (
+        "demask bench",
+        "curve",
+        "bench curve was a command of demask 0.1.0: omit it, freedave drafts as many lanes as are nearly free",
+    ),
+];
 
 /// Returns the refusal of a command that an earlier version had.
 fn removed(error: &clap::Error, text: &str) -> Option<&'static str> {

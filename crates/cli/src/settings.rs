@@ -8,10 +8,7 @@ use std::{
 
 use anyhow::Context;
 use demask::internals::{
-    DeviceOptions, Opened, Prepared, Prompter, UnusableDevice,
-    decode::OptionsError,
-    step::{Mask, Work},
-    tensor::Dtype,
+    DeviceOptions, Opened, Prompter, UnusableDevice, decode::OptionsError, step::Mask, tensor::Dtype,
 };
 use demask::{Error, FamilyChoice, Model, Options, Prompt, plain};
 
@@ -123,9 +120,17 @@ impl Request {
 
     /// Loads the model, and gets the prompt ready for it. What cannot be decoded, or does not fit with its canvas, is refused
     /// before weights are read.
-    pub fn load(&self, opened: Opened, device: &DeviceOptions, screen: Screen) -> anyhow::Result<(Model, Prepared)> {
+    pub fn load(
+        &self,
+        opened: Opened,
+        device: &DeviceOptions,
+        screen: Screen,
+    ) -> anyhow::Result<(Model, demask::Request)> {
         let answer = opened.prepare(&self.prompt, &self.options)?;
-        Ok((load(opened, device, answer.needs(), screen)?, answer))
+        let model = load(opened, device, answer.job().needs(), screen)?;
+        // Where rows are nearly free is known of a device alone.
+        let answer = model.prepare(&self.prompt, &self.options)?;
+        Ok((model, answer))
     }
 }
 
@@ -226,7 +231,7 @@ pub fn guide(args: &DecodeArgs, options: &Options) -> anyhow::Result<Option<Sour
     let decoder = options.decoder.as_ref();
     match (&args.guide, decoder.filter(|_| options.wants_guide())) {
         (Some(_), None) => Err(usage("--guide goes with --decoder guided: omit it or name that decoder")),
-        (None, Some(decoder)) => Err(Error::from(OptionsError::GuideMissing { decoder: decoder.name() }).into()),
+        (None, Some(decoder)) => Err(Error::from(OptionsError::guide_missing(decoder.name())).into()),
         (guide, _) => Ok(guide.clone().map(Source::Named)),
     }
 }

@@ -1,13 +1,12 @@
 //! An answer while it is made: text as it settles, a drawn canvas, a trace, a bar.
 
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, sync::Arc};
 
 use demask::internals::{
-    Prepared, RunEvent, TokenTexts, Tracer,
-    decode::Event,
+    TokenTexts, Tracer,
     step::{NO_TOKEN, TokenId},
 };
-use demask::{Generation, Model, Options, Receipt};
+use demask::{Event, Generation, Model, Options, Receipt, Request};
 
 use crate::{
     args::in_flags,
@@ -33,7 +32,7 @@ pub struct Show {
     ways: Ways,
     tracer: Tracer,
     mask: Option<TokenId>,
-    texts: TokenTexts,
+    texts: Arc<TokenTexts>,
     player: Option<Player>,
     bar: Bar,
     /// Sets whether answers are to fill their length, whatever ends stand there.
@@ -50,9 +49,9 @@ impl Show {
         let needs_texts = ways.watch || ways.trace.is_some();
         Self {
             screen,
-            tracer: Tracer::new(model, options),
+            tracer: Tracer::new(model.prompter(), options.seed.unwrap_or(0)),
             mask: model.prompter().facts().mask_id,
-            texts: if needs_texts { TokenTexts::of(model) } else { TokenTexts::none() },
+            texts: if needs_texts { model.texts() } else { Arc::default() },
             player: None,
             bar: Bar::hidden(),
             fills: options.ignore_eos == Some(true),
@@ -63,10 +62,10 @@ impl Show {
     }
 
     /// Makes an answer and shows it on the way.
-    pub fn answer(&mut self, model: &mut Model, answer: Prepared) -> anyhow::Result<Generation> {
+    pub fn answer(&mut self, model: &Model, request: Request) -> anyhow::Result<Generation> {
         let _watched = Watched::new();
         self.streamed.clear();
-        let result = model.answer(answer, &mut |progress| self.see(&progress));
+        let result = model.answer(request, &mut |event| self.see(event));
         self.bar.clear();
         if let Some(failure) = self.failure.take() {
             return Err(failure);
@@ -109,11 +108,11 @@ impl Show {
         Ok(())
     }
 
-    fn see(&mut self, progress: &RunEvent<'_>) -> ControlFlow<()> {
+    fn see(&mut self, event: &Event) -> ControlFlow<()> {
         if interrupt::requested() {
             return ControlFlow::Break(());
         }
-        match self.show(progress) {
+        match self.show(event) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
                 self.failure = Some(error);
@@ -122,23 +121,21 @@ impl Show {
         }
     }
 
-    fn show(&mut self, progress: &RunEvent<'_>) -> anyhow::Result<()> {
+    fn show(&mut self, event: &Event) -> anyhow::Result<()> {
         if let Some(trace) = &mut self.ways.trace
-            && let Some(line) = self.tracer.line(progress, &self.texts)
+            && let Some(line) = self.tracer.line(event, &self.texts)
         {
             line.write(trace)?;
         }
-        match *progress {
-            RunEvent::Started { canvas, prompt_tokens, .. } => self.start(canvas, prompt_tokens),
-            RunEvent::Event(event) => self.event(event)?,
-            RunEvent::Text(text) => self.text(text)?,
-            RunEvent::Began { .. }
-            | RunEvent::Canvas(_)
-            | RunEvent::Logprob { .. }
-            | RunEvent::Left { .. }
-            | RunEvent::Hole { .. }
-            | RunEvent::Predicted(_)
-            | RunEvent::Draws { .. } => {}
+        match event {
+            Event::Started(started) => self.start(&started.canvas, started.prompt_tokens),
+            Event::Text(text) => self.text(text)?,
+            Event::Commit { .. } => self.bar.advance(),
+            Event::Replace { to: None, .. } => self.bar.go_back(),
+            _ => {}
+        }
+        if let Some(player) = &mut self.player {
+            player.event(event, &self.texts)?;
         }
         Ok(())
     }
@@ -157,18 +154,6 @@ impl Show {
             self.bar = Bar::positions(self.screen, "decoding");
             self.bar.set(0, masks as u64);
         }
-    }
-
-    fn event(&mut self, event: Event) -> anyhow::Result<()> {
-        match event {
-            Event::Commit { .. } => self.bar.advance(),
-            Event::Replace { to: None, .. } => self.bar.go_back(),
-            _ => {}
-        }
-        if let Some(player) = &mut self.player {
-            player.event(event, &self.texts)?;
-        }
-        Ok(())
     }
 
     fn text(&mut self, text: &str) -> anyhow::Result<()> {

@@ -1,6 +1,8 @@
 //! Events of a session: commits, steps, counts and the answer.
 
-use demask_step::{Cost, Position, TokenId};
+use std::{ops::Range, time::Instant};
+
+use demask_step::{Cost, Position, Predictions, TokenId};
 
 /// A prediction that is taken.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,9 +40,19 @@ pub struct Logprob<'a> {
     pub top: &'a [(TokenId, f32)],
 }
 
-/// Something that happened, in the order in which it did. Steps are counted over forwards, from 0.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// Something that happens to a request, in order. Steps are counted over forwards, from 0.
+///
+/// A session says commits, replacements and steps, and drafts where it is asked to. The request around it adds the canvas at
+/// its start, text, holes and log-probabilities. Traces, streams and pictures read nothing else.
+#[derive(Debug, Clone, PartialEq)]
 pub enum Event {
+    /// The canvas is laid out. Nothing is decoded yet.
+    Started(Box<Started>),
+    /// The first forward has begun and ended.
+    Began {
+        /// Start of the first forward: until then the request waited.
+        at: Instant,
+    },
     /// A position got its token. Commits of one step come in the total order of commits: block, then score descending,
     /// then position.
     Commit {
@@ -53,22 +65,31 @@ pub enum Event {
         /// The token's probability.
         confidence: f32,
     },
-    /// A position got another token than it had, or a mask again, by a decoder that revises what it has written. Told behind
+    /// A position got another token than it had, or a mask again, by a decoder that revises what it has written. Comes after
     /// the commits of the same forward, position by position.
     Replace {
         /// The forward whose predictions were taken.
         step: usize,
         /// Canvas position.
         position: Position,
-        /// Token id that stood there.
+        /// Token id before.
         from: TokenId,
-        /// Token id that stands there now; none if it was taken back and is a mask.
+        /// Token id after; none if the token was taken back and the position is masked again.
         to: Option<TokenId>,
         /// Probability of the new token; of one that was taken back, of the prediction that fell short.
         confidence: f32,
     },
-    /// A token of the drafts that a forward verified, in the order in which drafts hold them. Told before the forward's
-    /// commits, by a session that was asked to ([`Session::tell_drafts`](crate::Session::tell_drafts)).
+    /// Log-probability of the token that the commit or replacement before it wrote, where they are wanted.
+    Logprob {
+        /// Canvas position.
+        position: Position,
+        /// Natural logarithm of the token's probability; none of a token that weighs nothing or was not predicted.
+        logprob: Option<f32>,
+        /// The most probable tokens with the natural logarithms of their probabilities, best first.
+        top: Vec<(TokenId, f32)>,
+    },
+    /// A token of the drafts that a forward verified, in the order in which drafts hold them. Comes before the forward's
+    /// commits, from a session that was asked to ([`Session::tell_drafts`](crate::Session::tell_drafts)).
     Draft {
         /// The forward that verified it.
         step: usize,
@@ -80,10 +101,10 @@ pub enum Event {
         token: TokenId,
         /// The token's probability when it was drafted.
         confidence: f32,
-        /// Records whether it stands.
+        /// Records whether it is kept.
         accepted: bool,
     },
-    /// Prediction in a draft that decides about the next draft; emitted for the drafts that were reached, behind all
+    /// Prediction in a draft that decides about the next draft; emitted for the drafts that were reached, after all
     /// [`Draft`](Self::Draft) of the same forward.
     Target {
         /// The forward.
@@ -99,9 +120,27 @@ pub enum Event {
         /// Records whether a guide predicted it, where it disagreed.
         by_guide: bool,
     },
+    /// Predictions of a network for one sequence in one forward, where they are recorded. Comes before the step.
+    Predicted {
+        /// Index of the feed of the session, from 0.
+        step: usize,
+        /// Index of the network: 0 is the model, 1 its guide.
+        network: usize,
+        /// The predictions.
+        predictions: Box<Predictions>,
+    },
+    /// Text that can no longer change and was not reported yet; of a text with holes see `Hole`.
+    Text(String),
+    /// A hole is filled: its text can no longer change.
+    Hole {
+        /// Index of the hole, from 0.
+        index: usize,
+        /// Text of the hole.
+        text: String,
+    },
     /// A forward is over, all its commits reported.
     Step {
-        /// Index of the forward.
+        /// Index of the forward, from 0.
         step: usize,
         /// NFE so far, this forward included.
         nfe: usize,
@@ -114,7 +153,44 @@ pub enum Event {
         /// Draft tokens that were not: those of the largest draft that static decoding did not come to, or the one at
         /// which a guide stopped.
         rejected: usize,
+        /// Masks that are left in the canvas, those after the answer in its last block included.
+        masks: usize,
+        /// Number of leading positions after the prompt that can no longer change and belong to the answer.
+        settled: usize,
+        /// Forwards that are merged into this one because nothing was read for long. 0 of one that is listed by itself.
+        merged: usize,
     },
+    /// Parts of a likelihood that are done.
+    Progress {
+        /// Number of finished canvases: draws that hide the same have one.
+        done: usize,
+        /// Number of all canvases.
+        all: usize,
+    },
+    /// The session is over. Nothing follows.
+    Finished(Finish),
+}
+
+/// A canvas as it is laid out.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Started {
+    /// All tokens: the prompt, and masks where something is decoded.
+    pub canvas: Vec<TokenId>,
+    /// Tokens of the prompt: those in front of the first mask.
+    pub prompt_tokens: usize,
+    /// Positions after the prompt, the last block's overhang included.
+    pub positions: usize,
+    /// Positions of a block.
+    pub block_length: usize,
+    /// The decoder, with its parameters.
+    pub decoder: String,
+    /// The cache policy, with its parameters.
+    pub cache: String,
+    /// Positions of the holes in the canvas; none if the answer follows the prompt. Everything between them was given.
+    pub holes: Vec<Range<usize>>,
+    /// Masks in the canvas.
+    pub masks: usize,
 }
 
 /// Reason why a response ends where it ends.

@@ -1,16 +1,16 @@
 //! Combinations of parts, and the claim of a run about its tokens. Everything follows from the declarations of the
 //! methods.
 
-use demask_step::MaskKind;
+use demask_step::{Mask, MaskKind};
 
 use crate::{
     cache::{CACHES, CacheSpec, Memory},
-    decoder::{DecoderSpec, Promise},
-    error::OptionsError,
-    options::SessionOptions,
+    decoder::{DecoderMethod, DecoderSpec, Promise},
+    error::{self, OptionsError},
+    method::SessionOptions,
     schedule::Schedule,
-    spec::{Method, Spec},
-    transfer::Remasking,
+    spec::{Method, Spec, alternatives},
+    transfer::{OwnRule, Remasking},
 };
 
 /// Claim that a result may make.
@@ -86,10 +86,15 @@ pub fn check(options: &SessionOptions) -> Result<(), OptionsError> {
     decoder.check_bounds()?;
     cache.check_bounds()?;
     if *remasking == Remasking::Origin && !decoder.traits().takes_origin {
-        return Err(OptionsError::Origin { decoder: decoder.name() });
+        return Err(origin(decoder.name()));
     }
     if options.schedule == Schedule::Rnd1 && options.top_k == 1 && options.temperature > 0.0 {
-        return Err(OptionsError::GreedyEntropies { temperature: options.temperature });
+        let temperature = options.temperature;
+        return Err(error::unfit(format_args!(
+            "top_k is 1 at temperature {temperature}, and schedule rnd1 ranks by the entropy of what top_k leaves, \
+             which is 0 of one token: for the most probable tokens use temperature 0, whose entropies are those at \
+             temperature 1, no other"
+        )));
     }
     if decoder.traits().revises.is_some() {
         return check_revision(options);
@@ -101,10 +106,7 @@ pub fn check(options: &SessionOptions) -> Result<(), OptionsError> {
 fn check_revision(options: &SessionOptions) -> Result<(), OptionsError> {
     let SessionOptions { facts, decoder, cache, .. } = options;
     if facts.blocks.seeds {
-        return Err(OptionsError::Seeds {
-            what: "a decoder that revises tokens",
-            try_instead: "use decoder threshold",
-        });
+        return Err(error::seeds("a decoder that revises tokens", "use decoder threshold"));
     }
     if cache.traits().revisable {
         return Ok(());
@@ -112,7 +114,54 @@ fn check_revision(options: &SessionOptions) -> Result<(), OptionsError> {
     let caches = CACHES.iter().filter(|cache| cache.about.attention.contains(&facts.mask.kind()));
     let follows = caches.map(CacheSpec::of).filter(|cache| cache.traits().revisable);
     let choices = follows.map(|cache| cache.name()).collect::<Vec<_>>().join(" or ");
-    Err(OptionsError::Revision { decoder: decoder.name(), cache: cache.to_string(), choices })
+    let decoder = decoder.name();
+    Err(error::unfit(format_args!(
+        "decoder {decoder} changes tokens that it has written, and cache {cache} takes them as final: use cache \
+         {choices}"
+    )))
+}
+
+/// Refuses a rule of one's own for models without masks, and beside an order that chooses by itself.
+pub(crate) fn check_own_rule(rule: &OwnRule, options: &SessionOptions) -> Result<(), OptionsError> {
+    let attention = options.facts.mask.kind();
+    if attention == MaskKind::Causal {
+        let rule = rule.name();
+        return Err(error::unfit(format_args!(
+            "the transfer rule {rule} says which masks are filled, and a model with {attention} has none: omit \
+             it"
+        )));
+    }
+    if options.remasking == Remasking::Origin {
+        return Err(origin("custom"));
+    }
+    Ok(())
+}
+
+/// `origin` with a decoder that chooses by itself.
+fn origin(decoder: &str) -> OptionsError {
+    error::unfit(format_args!(
+        "remasking origin picks positions by chance and decoder {decoder} by confidence: use origin with decoder {}",
+        alternatives::<DecoderMethod>(|decoder| decoder.traits().takes_origin)
+    ))
+}
+
+/// Refuses a guide that nobody asks, a decoder without the guide that it needs, and a model that is no guide.
+pub(crate) fn check_guide(options: &SessionOptions) -> Result<(), OptionsError> {
+    let decoder = options.decoder.name();
+    match (options.decoder.traits().guide, &options.guide) {
+        (Some(_), None) => Err(OptionsError::guide_missing(decoder)),
+        (None, Some(_)) => Err(error::unfit(format_args!(
+            "decoder {decoder} has no guide: omit the guide, or use decoder {}",
+            alternatives::<DecoderMethod>(|decoder| decoder.traits().guide.is_some())
+        ))),
+        (Some(_), Some(guide)) if guide.facts.mask != Mask::Causal => {
+            let attention = guide.facts.mask.kind();
+            Err(error::unfit(format_args!(
+                "the guide has {attention}, expected an autoregressive model: use a Qwen2.5, Qwen3 or Llama model"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a decoder that cannot decode the model, whose passes it may not have chosen yet.
@@ -127,7 +176,8 @@ fn check_model<M: Method>(spec: &Spec<M>, attention: MaskKind) -> Result<(), Opt
     }
     let choices = M::built_in().iter().filter(|method| runs(method)).map(|method| method.about().name);
     let choices = choices.collect::<Vec<_>>().join(", ");
-    Err(OptionsError::MethodForModel { what: M::WHAT, name: spec.name(), attention, choices })
+    let (what, name) = (M::WHAT, spec.name());
+    Err(error::unfit(format_args!("{what} {name} cannot run a model with {attention}: use {choices}")))
 }
 
 #[cfg(test)]
@@ -148,6 +198,7 @@ mod tests {
             context: 64,
             layers: 3,
             blocks: demask_step::BlockRules::default(),
+            free_rows: crate::FREE_ROWS,
         };
         let mut options = SessionOptions::new(facts, CanvasSpec::Prompt { tokens: vec![1, 2], gen_length: 8 });
         (options.decoder, options.cache) = (decoder.parse().unwrap(), cache.parse().unwrap());
@@ -178,6 +229,7 @@ mod tests {
             context: 64,
             layers: 3,
             blocks: demask_step::BlockRules::default(),
+            free_rows: crate::FREE_ROWS,
         };
         let mut options = SessionOptions::new(facts, CanvasSpec::Prompt { tokens: vec![1], gen_length: 8 });
         options.decoder = crate::decoder::FreeDave { d: crate::spec::OrAuto::Given(0), ..Default::default() }.into();

@@ -1,160 +1,17 @@
-//! Options of a session.
+//! Defaults of a session's options.
 
-use std::sync::Arc;
-
-use demask_step::{BlockRules, ConfidenceOf, CostCurve, FilterOrder, Mask, MaskKind, Position, TokenId};
+use demask_step::{ConfidenceOf, FilterOrder, MaskKind};
 
 use crate::{
-    cache::{CACHES, CacheSpec},
-    decoder::{DECODERS, DecoderSpec, DecoderTraits},
-    guide::GuideOptions,
+    cache::{Block, CacheSpec, Causal, NoCache},
+    decoder::DECODERS,
+    facts::{CanvasSpec, ModelFacts},
+    method::{DecoderSpec, SessionOptions},
     schedule::Schedule,
     spec::Method,
-    transfer::{OwnRule, Remasking},
+    stop_rule::StopRule,
+    transfer::Remasking,
 };
-
-/// Facts about a model that decoding must know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelFacts {
-    /// Attention mask of the model.
-    pub mask: Mask,
-    /// The row of position `p - shift` predicts position `p`: 1 for causal models and Dream, 0 for the others.
-    pub shift: u32,
-    /// The mask token; causal models have none.
-    pub mask_id: Option<TokenId>,
-    /// Number of tokens that there are.
-    pub vocab: usize,
-    /// Positions that the model knows.
-    pub context: usize,
-    /// Layers that it has.
-    pub layers: usize,
-    /// Rules for its blocks, if it decodes block by block.
-    pub blocks: BlockRules,
-}
-
-/// First content of the canvas.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CanvasSpec {
-    /// A prompt, and a response of this many positions behind it.
-    Prompt {
-        /// The prompt.
-        tokens: Vec<TokenId>,
-        /// Positions to decode.
-        gen_length: usize,
-    },
-    /// Tokens with the mask id wherever something is to be filled in; full attention only.
-    Infill {
-        /// The whole canvas.
-        tokens: Vec<TokenId>,
-    },
-}
-
-/// Rule by which decoding stops before everything is decoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum StopRule {
-    /// Never: everything is decoded. The answer still ends at the first end id: to keep all of it, name no end ids.
-    Never,
-    /// Stop as soon as an end id stands in the response with no mask before it.
-    #[default]
-    Prefix,
-    /// Stop as for [`Self::Prefix`]; the remaining masks are filled with `fill` (FlashDLM as released;
-    /// specs/flashdlm.md#2.4). The fills are commits of the last forward.
-    PrefixFill {
-        /// The token.
-        fill: TokenId,
-    },
-    /// Once a block is finished (and stored, if the cache stores blocks) and any end id stands after the prompt (SDAR
-    /// as released; specs/models.md#4.5).
-    Block,
-    /// Once a finished (and stored) block consists of nothing but `fill`: everything after it is filled with it
-    /// (FreeDave's `early_exit`; specs/freedave.md#1.8). The fills are commits of the last forward.
-    WholeBlock {
-        /// The token.
-        fill: TokenId,
-    },
-    /// Never, but as soon as `fill` was decoded anywhere, all masks behind it are filled with it, so that only what
-    /// precedes it is decoded (FlashDLM on LLaDA; specs/flashdlm.md#1.6). The reference also overwrites tokens behind
-    /// it that were decoded before; here they stay, and the answer ends before them. The fills are
-    /// commits of the last forward.
-    FillBehind {
-        /// The token.
-        fill: TokenId,
-    },
-    /// Stop as soon as the response is free of masks up to its last decoded token, and the last `run` of its tokens are
-    /// `fill`: everything behind them is filled with it (FlashDLM on Dream; specs/flashdlm.md#1.6). The fills are
-    /// commits of the last forward.
-    EndRun {
-        /// The token.
-        fill: TokenId,
-        /// Number of such tokens, at least 1.
-        run: usize,
-    },
-}
-
-/// Options that a session is made from. [`SessionOptions::new`] gives the defaults.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SessionOptions {
-    /// The model.
-    pub facts: ModelFacts,
-    /// The canvas.
-    pub canvas: CanvasSpec,
-    /// Tokens behind all that is decoded: fixed, seen by every row, and no part of the answer. Full attention only.
-    pub tail: Vec<TokenId>,
-    /// Positions of a block; chosen to fit if not given. For block-causal models it is the block of the attention too.
-    pub block_length: Option<usize>,
-    /// Steps over all blocks; one token a step if not given.
-    pub steps: Option<usize>,
-    /// Quantity that ranks predictions.
-    pub remasking: Remasking,
-    /// Under `random` remasking: the order of positions within their blocks, in place of keyed numbers, to replay what
-    /// another program drew. Empty: keyed numbers.
-    pub order: Vec<Position>,
-    /// Rule by which steps share the masks.
-    pub schedule: Schedule,
-    /// End of Dream's time, in (0, 1).
-    pub eps: f32,
-    /// 0: the most probable token.
-    pub temperature: f32,
-    /// Probability kept by top-p filtering, in (0, 1]; 1: all.
-    pub top_p: f32,
-    /// Tokens kept by top-k filtering; 0: all.
-    pub top_k: u32,
-    /// Temperature of the order of commits (Dream); 0: the best first.
-    pub alg_temp: f32,
-    /// Scale of classifier-free guidance; 0: none.
-    pub cfg_scale: f32,
-    /// Order of the filters.
-    pub filter_order: FilterOrder,
-    /// Choice of the probability that is the confidence, unless the [decoder](DecoderTraits::confidence) has its own.
-    pub confidence: ConfidenceOf,
-    /// The decoder.
-    pub decoder: DecoderSpec,
-    /// A transfer rule that decides in the place of the decoder, which is `static` then.
-    pub rule: Option<OwnRule>,
-    /// The cache policy.
-    pub cache: CacheSpec,
-    /// Key of all randomness.
-    pub seed: u64,
-    /// Tokens that end a response; none to have all of it.
-    pub end_ids: Vec<TokenId>,
-    /// Tokens that end a response as well; nothing else is different about them.
-    pub stop_ids: Vec<TokenId>,
-    /// Rule for stopping early.
-    pub stop: StopRule,
-    /// Tokens that are never predicted, beside the mask; they keep their share of the distribution.
-    pub suppress: Vec<TokenId>,
-    /// Tokens that weigh nothing in the distribution: predicted with confidence 0 or, if they are suppressed too, unknown to
-    /// it (specs/models.md#6).
-    pub mute: Vec<TokenId>,
-    /// The guide, for decoders that have one.
-    pub guide: Option<GuideOptions>,
-    /// Keep the log-probability of each committed token, and this many of the most probable tokens beside it
-    /// ([`Session::logprob`](crate::Session::logprob)). Tokens never depend on it.
-    pub top_logprobs: Option<usize>,
-    /// Cost of forwards, for decoders that choose by it: frozen for the session. The shipped curve if unset. Tokens
-    /// never depend on it.
-    pub cost_curve: Option<Arc<CostCurve>>,
-}
 
 impl SessionOptions {
     /// Greedy reference decoding with the family's exact cache: `static` with `none` (full attention) or `block`
@@ -185,41 +42,40 @@ impl SessionOptions {
             end_ids: Vec::new(),
             stop_ids: Vec::new(),
             stop: StopRule::default(),
+            fill: 0,
             suppress: Vec::new(),
             mute: Vec::new(),
             guide: None,
             top_logprobs: None,
-            cost_curve: None,
         }
     }
 }
 
-impl SessionOptions {
-    /// Marks all passes that commit anything as causal, of a model whose passes may be causal, if the decoder requires
-    /// it: the decoding is then that of a causal model. Returns the shift of its passes too, which then differs from
-    /// the model's own.
-    pub(crate) fn decoded(mut self) -> (Self, Option<Position>) {
-        if self.facts.mask.kind() != MaskKind::Context || !self.traits().causal {
-            return (self, None);
-        }
-        (self.facts.mask, self.facts.shift) = (Mask::Causal, 1);
-        (self, Some(1))
-    }
-
-    /// Returns what others must know of whatever decodes: of a rule of one's own, that it promises nothing.
-    pub fn traits(&self) -> DecoderTraits {
-        if self.rule.is_some() { DecoderTraits::default() } else { self.decoder.traits() }
-    }
-}
-
-/// The first decoder that is listed for a family, and the last exact cache: those behind `none` are cheaper.
+/// The first decoder that is listed for a family, and its exact cache.
 fn default_methods(attention: MaskKind) -> (DecoderSpec, CacheSpec) {
     let decoder = DECODERS.iter().find(|method| method.about().attention.contains(&attention));
     (decoder.map(DecoderSpec::of).unwrap_or_default(), exact_cache(attention))
 }
 
-/// The last exact cache that is listed for a kind of attention.
+/// The exact cache of a kind of attention, the cheaper one where `none` is exact too.
 pub(crate) fn exact_cache(attention: MaskKind) -> CacheSpec {
-    let caches = CACHES.iter().filter(|method| method.about().attention.contains(&attention));
-    caches.map(CacheSpec::of).rfind(|cache| cache.traits().exact).unwrap_or_default()
+    match attention {
+        MaskKind::Full => NoCache::default().into(),
+        MaskKind::BlockCausal | MaskKind::Context => Block::default().into(),
+        MaskKind::Causal => Causal::default().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_cache_of_each_attention_is_exact_and_serves_it() {
+        for attention in [MaskKind::Full, MaskKind::BlockCausal, MaskKind::Causal, MaskKind::Context] {
+            let cache = exact_cache(attention);
+            assert!(cache.traits().exact && cache.method().about().attention.contains(&attention), "{cache}");
+        }
+        assert_eq!(exact_cache(MaskKind::Causal).name(), "causal");
+    }
 }

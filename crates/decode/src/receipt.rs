@@ -1,15 +1,14 @@
 //! Receipt of an answer, as far as decoding knows it.
 
-use demask_step::CostCurve;
 use serde::Serialize;
 
-use crate::{Exactness, decoder::Drafted};
+use crate::Exactness;
 
 /// Methods, claims and counts of one session. Whoever runs the model adds seconds and memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DecodingReceipt {
-    /// The decoder in canonical text.
+    /// The decoder in canonical text, with the parameters that it chose.
     pub decoder: String,
     /// The cache policy in canonical text.
     pub cache: String,
@@ -54,46 +53,9 @@ pub struct DecodingReceipt {
     pub head_rows: u64,
     /// Floating point operations by formula.
     pub flops: f64,
-    /// Drafts of a decoder that chose their number.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub drafted: Option<Drafted>,
-    /// The cost curve that choices went by, or that was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cost_curve: Option<CurveReceipt>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
 fn is_zero(count: &usize) -> bool {
     *count == 0
-}
-
-/// A cost curve, and what it says of the session's forwards.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct CurveReceipt {
-    /// Seconds of all forwards of the diffusion model on the curve: the same in every run, on any machine.
-    pub seconds: f64,
-    /// Machine on which its points were measured.
-    pub machine: String,
-    /// Model that was measured.
-    pub model: String,
-    /// Hash of its points.
-    pub hash: String,
-    /// Rows, keys and seconds of the points of the layers.
-    pub layers: Vec<(usize, usize, f64)>,
-    /// Rows and seconds of the points of the head.
-    pub head: Vec<(usize, f64)>,
-}
-
-impl CurveReceipt {
-    /// Returns what a receipt says of a curve on which forwards took so many seconds.
-    pub fn new(curve: &CostCurve, seconds: f64) -> Self {
-        Self {
-            seconds,
-            machine: curve.machine().to_owned(),
-            model: curve.model().to_owned(),
-            hash: format!("{:016x}", curve.hash()),
-            layers: curve.layers().iter().map(|point| (point.rows, point.keys, point.seconds)).collect(),
-            head: curve.head().iter().map(|point| (point.rows, point.seconds)).collect(),
-        }
-    }
 }

@@ -124,6 +124,7 @@ mod tests {
             context: 64,
             layers: 3,
             blocks: demask_step::BlockRules::default(),
+            free_rows: crate::FREE_ROWS,
         };
         SessionOptions::new(facts, CanvasSpec::Prompt { tokens: vec![1, 2], gen_length: 8 })
     }

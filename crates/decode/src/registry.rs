@@ -166,12 +166,6 @@ fn can_be_typed(word: &str) -> bool {
     !word.is_empty() && !word.contains(|letter: char| letter.is_whitespace() || ":,=\"".contains(letter))
 }
 
-/// Names of this crate's methods of which something is true, as alternatives in a sentence.
-pub(crate) fn alternatives<M: Method>(holds: impl Fn(&Spec<M>) -> bool) -> String {
-    let names = M::built_in().iter().filter(|method| holds(&Spec::of(method))).map(|method| method.about().name);
-    names.collect::<Vec<_>>().join(" or ")
-}
-
 #[cfg(test)]
 mod tests {
     use demask_step::{MaskKind, StepPlan};
@@ -181,8 +175,8 @@ mod tests {
         cache::{CacheKind, CachePolicy, Memory},
         decoder::{Progress, Query, View},
         legality::{Exactness, exactness},
+        method::Setup,
         parameters,
-        resolve::Setup,
         spec::Parameters,
     };
 

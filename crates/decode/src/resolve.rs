@@ -5,13 +5,12 @@ use demask_step::{Mask, MaskKind, Position, TokenId};
 use crate::{
     canvas::Canvas,
     decoder::DecoderTraits,
-    error::OptionsError,
-    guide,
+    error::{self, OptionsError},
+    facts::{CanvasSpec, ModelFacts},
     layout::Layout,
     legality,
-    options::{CanvasSpec, ModelFacts, SessionOptions},
+    method::{SessionOptions, Setup},
     schedule::{Clock, Schedule},
-    transfer::Ranking,
 };
 
 /// Length that blocks are fitted to if none is set: LLaDA's and Fast-dLLM's usual one.
@@ -22,21 +21,6 @@ const USUAL_BLOCK: usize = 32;
 const STEPS_OF_A_MASK: usize = 8;
 /// Steps that any canvas may have, however short it is.
 const FEW_STEPS: usize = 64;
-
-/// Facts that a method is checked against and made from.
-#[derive(Debug)]
-pub struct Setup<'a> {
-    /// Layout of the blocks.
-    pub layout: &'a Layout,
-    /// The schedule of each block.
-    pub clock: &'a Clock,
-    /// Steps over all blocks.
-    pub steps: usize,
-    /// The order of predictions.
-    pub ranking: &'a Ranking,
-    /// Options of the session: model, canvas, both methods, seed, guide.
-    pub options: &'a SessionOptions,
-}
 
 /// Options that fit together.
 #[derive(Debug)]
@@ -50,20 +34,12 @@ pub(crate) struct Resolved {
     pub most_forwards: usize,
 }
 
-impl Setup<'_> {
-    /// Refuses what the methods refuse of each other and of the options.
-    pub(crate) fn check(&self) -> Result<(), OptionsError> {
-        self.options.cache.check(self)?;
-        self.options.decoder.check(self)
-    }
-}
-
 /// Refuses what no session can be made of.
 pub(crate) fn check(options: &SessionOptions) -> Result<(), OptionsError> {
     legality::check_decoder(options)?;
     let (options, _) = options.clone().decoded();
     let Resolved { layout, clock, steps, .. } = resolve(&options)?;
-    let ranking = Ranking::of(&options);
+    let ranking = options.ranking();
     Setup { layout: &layout, clock: &clock, steps, ranking: &ranking, options: &options }.check()
 }
 
@@ -77,10 +53,10 @@ pub(crate) fn resolve(options: &SessionOptions) -> Result<Resolved, OptionsError
 
     let steps = given_steps(options)?;
     let layout = layout(options, attention, steps)?;
-    guide::check(options)?;
+    legality::check_guide(options)?;
     let needed = layout.len();
     if needed > facts.context {
-        return Err(OptionsError::Context { needed, available: facts.context });
+        return Err(error::context(needed, facts.context));
     }
     let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
     let canvas = Canvas::with_tail(tokens, needed, &options.tail, facts.mask_id);
@@ -90,7 +66,10 @@ pub(crate) fn resolve(options: &SessionOptions) -> Result<Resolved, OptionsError
     let (blocks, most_masks) = masked_blocks(&layout, &canvas);
     let per_block = match steps {
         Some(steps) if steps % blocks != 0 => {
-            return Err(OptionsError::Steps { steps, blocks, nearest: nearest_multiple(steps, blocks), option });
+            let nearest = nearest_multiple(steps, blocks);
+            let text =
+                format!("{steps} steps do not divide over {blocks} blocks: try {nearest}, or another block length");
+            return Err(error::value(option, text));
         }
         Some(steps) => steps / blocks,
         None if facts.mask.block().is_some() => layout.block_length(),
@@ -118,7 +97,7 @@ fn check_numbers(options: &SessionOptions) -> Result<(), OptionsError> {
     ];
     for (name, found, right, expected) in checks {
         if !right {
-            return Err(OptionsError::Number { name, found, expected });
+            return Err(error::value(name, format_args!("`{name}` is {found}, expected {expected}")));
         }
     }
     Ok(())
@@ -127,39 +106,63 @@ fn check_numbers(options: &SessionOptions) -> Result<(), OptionsError> {
 fn check_tokens(options: &SessionOptions, attention: MaskKind) -> Result<(), OptionsError> {
     let ModelFacts { mask_id, vocab, .. } = options.facts;
     let within = |what, tokens: &[TokenId]| match tokens.iter().find(|&&token| token as usize >= vocab) {
-        Some(&token) => Err(OptionsError::TokenOutOfRange { what, token, vocab }),
+        Some(&token) => Err(error::token_out_of_range(what, token, vocab)),
         None => Ok(()),
     };
     let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
     within("token", tokens)?;
     within("token behind the response", &options.tail)?;
     if attention != MaskKind::Full && !options.tail.is_empty() {
-        return Err(OptionsError::TailNeedsFull { attention });
+        return Err(error::unfit(format_args!(
+            "tokens behind the response are for models with full attention, found {attention}: leave the tail \
+             empty"
+        )));
     }
     within("suppressed token", &options.suppress)?;
     within("muted token", &options.mute)?;
     within("mask id", mask_id.as_slice())?;
     if attention == MaskKind::Causal {
         if options.cfg_scale > 0.0 {
-            return Err(OptionsError::GuidanceNeedsMask);
+            return Err(error::unfit(
+                "classifier-free guidance hides the prompt behind masks, and a model with causal attention has \
+                 none: set the scale to 0",
+            ));
         }
-        return if tokens.is_empty() { Err(OptionsError::EmptyPrompt) } else { Ok(()) };
+        return if tokens.is_empty() {
+            Err(error::unfit(
+                "the prompt is empty, expected at least one token for an autoregressive model: start with its bos \
+             token",
+            ))
+        } else {
+            Ok(())
+        };
     }
     if options.facts.blocks.seeds && options.cfg_scale > 0.0 {
-        return Err(OptionsError::Seeds { what: "guidance", try_instead: "omit cfg_scale" });
+        return Err(error::seeds("guidance", "omit cfg_scale"));
     }
     let Some(mask_id) = mask_id else {
-        return Err(OptionsError::MaskIdMissing { attention });
+        return Err(error::unfit(format_args!(
+            "the model names no mask token and {attention} needs one: give the mask id in the model's \
+             configuration"
+        )));
     };
     if options.tail.contains(&mask_id) {
-        return Err(OptionsError::MaskInTail { mask_id });
+        return Err(error::unfit(format_args!(
+            "the tokens behind the response hold the mask (token {mask_id}), expected fixed ones: ask for more \
+             tokens"
+        )));
     }
     match &options.canvas {
         CanvasSpec::Prompt { tokens, .. } => match tokens.iter().position(|&token| token == mask_id) {
-            Some(position) => Err(OptionsError::MaskInPrompt { mask_id, position: position as Position }),
+            Some(position) => Err(error::unfit(format_args!(
+                "the prompt holds the mask token ({mask_id}) at position {position}, expected text only: remove \
+                 it, or use infilling"
+            ))),
             None => Ok(()),
         },
-        CanvasSpec::Infill { tokens } if !tokens.contains(&mask_id) => Err(OptionsError::NothingToFill { mask_id }),
+        CanvasSpec::Infill { tokens } if !tokens.contains(&mask_id) => Err(error::unfit(format_args!(
+            "nothing to fill in, expected at least one mask (token {mask_id}): put masks where text is wanted"
+        ))),
         CanvasSpec::Infill { .. } => Ok(()),
     }
 }
@@ -168,8 +171,15 @@ fn check_tokens(options: &SessionOptions, attention: MaskKind) -> Result<(), Opt
 fn given_steps(options: &SessionOptions) -> Result<Option<usize>, OptionsError> {
     let by_decoder = options.traits().steps;
     match (options.steps, by_decoder) {
-        (Some(0), _) => Err(OptionsError::StepsZero),
-        (Some(option), Some(decoder)) if option != decoder => Err(OptionsError::StepsTwice { option, decoder }),
+        (Some(0), _) => {
+            Err(error::unfit("the number of steps is 0, expected at least 1: omit it for one token a step"))
+        }
+        (Some(option), Some(decoder)) if option != decoder => Err(error::value(
+            "decoder",
+            format_args!(
+                "steps is {option} and the decoder says steps={decoder}, expected one number: give only one of them"
+            ),
+        )),
         (option, decoder) => Ok(option.or(decoder)),
     }
 }
@@ -178,22 +188,26 @@ fn given_steps(options: &SessionOptions) -> Result<Option<usize>, OptionsError> 
 fn check_steps(steps: Option<usize>, masks: usize, option: &'static str) -> Result<(), OptionsError> {
     let most = masks.saturating_mul(STEPS_OF_A_MASK).max(FEW_STEPS);
     match steps {
-        Some(steps) if steps > most => Err(OptionsError::StepsMany { steps, masks, most, option }),
+        Some(steps) if steps > most => Err(error::value(
+            option,
+            format_args!(
+                "{steps} steps for {masks} masks, expected at most {most}: a step that takes no token is a forward for \
+             nothing"
+            ),
+        )),
         _ => Ok(()),
     }
 }
 
 fn layout(options: &SessionOptions, attention: MaskKind, steps: Option<usize>) -> Result<Layout, OptionsError> {
     if options.block_length == Some(0) {
-        return Err(OptionsError::BlockLengthZero);
+        return Err(error::unfit("the block length is 0, expected at least 1: omit it to have it chosen"));
     }
     let (prompt, gen_length) = lengths(options, attention)?;
     match options.facts.mask {
-        Mask::Causal if options.block_length.is_some() => {
-            Err(OptionsError::NotForAutoregressive { what: "the block length" })
-        }
+        Mask::Causal if options.block_length.is_some() => Err(not_for_autoregressive("the block length")),
         Mask::Causal if steps.is_some_and(|steps| steps != gen_length) => {
-            Err(OptionsError::NotForAutoregressive { what: "the number of steps" })
+            Err(not_for_autoregressive("the number of steps"))
         }
         Mask::Causal => Ok(Layout::causal(prompt, gen_length)),
         mask @ (Mask::BlockCausal { .. } | Mask::Context { .. }) => {
@@ -212,21 +226,26 @@ fn layout(options: &SessionOptions, attention: MaskKind, steps: Option<usize>) -
     }
 }
 
+/// A number of diffusion decoding, given to a causal model.
+fn not_for_autoregressive(what: &str) -> OptionsError {
+    error::unfit(format_args!("{what} has no meaning for autoregressive decoding (one token a forward): omit it"))
+}
+
 /// Returns the start of the response, and its length.
 fn lengths(options: &SessionOptions, attention: MaskKind) -> Result<(usize, usize), OptionsError> {
     let available = options.facts.context;
     match &options.canvas {
-        CanvasSpec::Prompt { gen_length: 0, .. } => Err(OptionsError::NothingToGenerate),
+        CanvasSpec::Prompt { gen_length: 0, .. } => {
+            Err(error::unfit("the generation length is 0, expected at least 1: ask for more tokens"))
+        }
         CanvasSpec::Prompt { tokens, gen_length } => {
             // Refused before anything is sized by it.
             let needed = tokens.len().saturating_add(*gen_length);
-            if needed > available {
-                Err(OptionsError::Context { needed, available })
-            } else {
-                Ok((tokens.len(), *gen_length))
-            }
+            if needed > available { Err(error::context(needed, available)) } else { Ok((tokens.len(), *gen_length)) }
         }
-        CanvasSpec::Infill { .. } if attention != MaskKind::Full => Err(OptionsError::InfillNeedsFull { attention }),
+        CanvasSpec::Infill { .. } if attention != MaskKind::Full => Err(error::unfit(format_args!(
+            "infilling needs full attention, found a model with {attention}: use a LLaDA or Dream model"
+        ))),
         CanvasSpec::Infill { tokens } => {
             let first = tokens.iter().position(|&token| Some(token) == options.facts.mask_id).unwrap_or(0);
             Ok((first, tokens.len() - first))
@@ -250,7 +269,9 @@ fn full_block(options: &SessionOptions, gen_length: usize, steps: Option<usize>)
         }
         Some(block_length) => {
             let nearest = divisors(gen_length).min_by_key(|divisor| divisor.abs_diff(block_length)).unwrap_or(1);
-            Err(OptionsError::BlockLength { block_length, gen_length, nearest })
+            Err(error::unfit(format_args!(
+                "block length {block_length} does not divide the generation length {gen_length}: try {nearest}"
+            )))
         }
         // Drafts reach as far as their block does, and the guide says how far they are good; tokens are taken back all over
         // the response.
@@ -314,8 +335,9 @@ mod tests {
         }
         for (steps, masks, most) in [(65, 8, 64), (usize::MAX, 8, 64), (801, 100, 800), (1 << 31, 64, 512)] {
             let option = "decoder";
-            let refused = OptionsError::StepsMany { steps, masks, most, option };
-            assert_eq!(check_steps(Some(steps), masks, option), Err(refused));
+            let refused = check_steps(Some(steps), masks, option).unwrap_err();
+            let told = format!("{steps} steps for {masks} masks, expected at most {most}: ");
+            assert!(refused.to_string().starts_with(&told) && refused.option() == Some(option), "{refused}");
         }
     }
 

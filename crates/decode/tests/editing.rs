@@ -37,7 +37,7 @@ fn written(run: &Run) -> Vec<String> {
             Event::Replace { position, from, to: Some(to), .. } => step.push(format!("{position}:{from}={to}")),
             Event::Replace { position, from, to: None, .. } => step.push(format!("{position}:{from}=mask")),
             Event::Step { .. } => steps.push(std::mem::take(&mut step).join(" ")),
-            Event::Draft { .. } | Event::Target { .. } => unreachable!(),
+            _ => unreachable!(),
         }
     }
     steps
@@ -90,7 +90,7 @@ fn the_pass_that_changes_nothing_stores_its_block_and_no_other_does() {
 #[test]
 fn nothing_of_an_open_block_is_settled_or_ends_the_text() {
     let ended = [(EOS, 0.99), (6, 0.99), (7, 0.99), (8, 0.99)];
-    for stop in [StopRule::Prefix, StopRule::Block, StopRule::FillBehind { fill: EOS }] {
+    for stop in [StopRule::Prefix, StopRule::Block, StopRule::FillBehind] {
         let mut session = Session::new(SessionOptions { stop, ..edited("edit", "none", 4) }).unwrap();
         for said in [ended, REST, REST] {
             let predictions = predict(&session.requests()[0], |position| said[position as usize % 4]);
@@ -104,8 +104,7 @@ fn nothing_of_an_open_block_is_settled_or_ends_the_text() {
     }
     let stays = [[(5, 0.99), (EOS, 0.99), (7, 0.99), (8, 0.99)]];
     let mut session =
-        Session::new(SessionOptions { stop: StopRule::FillBehind { fill: EOS }, ..edited("edit", "block", 12) })
-            .unwrap();
+        Session::new(SessionOptions { stop: StopRule::FillBehind, ..edited("edit", "block", 12) }).unwrap();
     let run = play(&mut session, &stays);
     assert_eq!((run.output.tokens, run.output.finish), (vec![5, EOS], Finish::Eos));
     assert_eq!(run.output.canvas[8..], [EOS; 8], "later blocks are filled and closed");

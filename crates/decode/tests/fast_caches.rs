@@ -348,7 +348,7 @@ proptest! {
     #[test]
     fn caches_x1_any_policy_with_all_rows_live_is_no_cache(shape in shapes(), shift in 0u32..2, tau in 0.05f32..1.0) {
         let decoders = ["static".to_owned(), format!("threshold:tau={tau}")];
-        let confident = ["freecache:block=3", "freecache:block=auto,sure=0.5,hold=4", "freecache:freeze=reference,block=4,lookahead=1", "dkv", "dkv:refresh=3",
+        let confident = ["freecache:block=3", "freecache:freeze=reference,block=4,lookahead=1", "dkv", "dkv:refresh=3",
             "dkv:variant=prefill", "dkv:variant=pd,refresh=2", "dllm", "dllm:prompt=3,response=2,rho=0.5"];
         // Under shift a block's first token is taken alone there.
         let unshifted = if shift == 0 { &["prefix", "dual"][..] } else { &[] };
@@ -431,7 +431,6 @@ fn slots_are_those_of_the_canvas_or_of_the_steps() {
         ("freecache:freeze=reference", Memory::OfState),
         ("freecache:block=4,freeze=prompt", Memory::OfState),
         ("freecache:lookahead=9", Memory::OfHistory),
-        ("freecache:block=auto", Memory::OfHistory),
     ] {
         assert_eq!(memory(cache), expected, "{cache}");
     }
@@ -516,8 +515,8 @@ proptest! {
         options.schedule = Schedule::ALL[schedule];
         options.block_length = Some(block);
         options.steps = (per_block > 0).then_some(per_block * blocks);
-        options.stop = [StopRule::Never, StopRule::Prefix, StopRule::FillBehind { fill: EOS },
-            StopRule::EndRun { fill: EOS, run: 2 }, StopRule::WholeBlock { fill: EOS }][stop];
+        options.stop = [StopRule::Never, StopRule::Prefix, StopRule::FillBehind,
+            StopRule::EndRun(2), StopRule::WholeBlock][stop];
         options.end_ids = vec![EOS];
         (options.seed, options.cfg_scale) = (seed, cfg_scale);
         if holes {

@@ -1,7 +1,7 @@
 //! FreeCache: the invariants of specs/flashdlm.md#6, on scripted networks.
 
 use crate::common::{EOS, MASK_ID, Run, VOCAB, drive, drive_on, options, predict, run, run_all_live};
-use demask_decode::{CacheSpec, Event, Remasking, Schedule, Session, SessionOptions, StopRule};
+use demask_decode::{Event, Schedule, Session, SessionOptions, StopRule};
 use demask_step::{Mask, Network, Positions, Predictions, SequenceStep, StepPlan, TokenId, Work};
 use demask_testkit::{by_hand::ByHand, property, scripted::Scripted};
 use proptest::prelude::*;
@@ -84,60 +84,6 @@ fn lookahead_and_lag_move_the_ends_of_the_window() {
     );
 }
 
-/// The plans of a run that decodes from left to right, in which position `p` is predicted with `sure(p)`.
-fn left_to_right(shift: u32, cache: &str, sure: impl Fn(u32) -> f32) -> Vec<String> {
-    let mut options = with(shift, "static", cache, LENGTH);
-    options.remasking = Remasking::LeftToRight;
-    let mut session = Session::new(options).unwrap();
-    let mut plans = Vec::new();
-    drive(&mut session, |_, requests| {
-        plans.push(requests[0].plan.live.to_string());
-        vec![predict(&requests[0], |position| (1, sure(position)))]
-    });
-    plans
-}
-
-/// Worked out by hand: a prompt of 6, one token a forward from position 6 on. What was committed is frozen once another
-/// forward computed it. Position 9 is in doubt: it and what follows stay live until three finished positions stand behind
-/// it.
-#[test]
-fn blocks_of_their_own_close_in_front_of_doubt_and_reopen_behind_it() {
-    let doubt = |position: u32| if position == 9 { 0.4 } else { 0.95 };
-    let plans = left_to_right(0, "freecache:block=auto,sure=0.5,hold=3", doubt);
-    let starts: Vec<&str> = plans.iter().map(|plan| plan.split("..").next().unwrap()).collect();
-    // In forward n positions up to 5 + n stand; those up to 4 + n were computed as they stand by the forward before.
-    assert_eq!(starts[..11], ["0", "6", "7", "8", "9", "9", "9", "9", "13", "14", "15"]);
-    let never = left_to_right(0, "freecache:block=auto,sure=1,hold=100", doubt);
-    assert_eq!(never[1..], left_to_right(0, "freecache:freeze=prompt", doubt)[1..]);
-}
-
-#[test]
-fn blocks_of_their_own_without_doubt_are_blocks_of_one() {
-    for shift in [0, 1] {
-        for (sure, hold) in [(0.0, 9), (1.0, 1)] {
-            let auto = left_to_right(shift, &format!("freecache:block=auto,sure={sure},hold={hold}"), |_| 0.6);
-            let lag = if hold == 1 { ",lag=1" } else { "" };
-            assert_eq!(auto, left_to_right(shift, &format!("freecache:block=1{lag}"), |_| 0.6), "{sure} {hold}");
-        }
-    }
-}
-
-#[test]
-fn parameters_of_blocks_of_their_own_belong_to_them() {
-    for (cache, told) in [
-        ("freecache:sure=0.5", "cache freecache:block=256,sure=0.5: sure belongs to block=auto: omit it"),
-        ("freecache:block=4,hold=2", "cache freecache:block=4,hold=2: hold belongs to block=auto: omit it"),
-        (
-            "freecache:block=auto,freeze=reference",
-            "cache freecache:block=auto,freeze=reference: freeze belongs to a block that is given: omit it",
-        ),
-    ] {
-        assert_eq!(Session::new(with(0, "static", cache, 8)).unwrap_err().to_string(), told);
-    }
-    let refused = "freecache:block=most".parse::<CacheSpec>().unwrap_err().to_string();
-    assert!(refused.starts_with("freecache: block is \"most\", expected auto or a whole number from 1"), "{refused}");
-}
-
 #[test]
 fn flashdlm_i1_the_first_forward_is_that_of_no_cache() {
     for shift in [0, 1] {
@@ -158,12 +104,7 @@ fn flashdlm_i2_nothing_frozen_is_no_cache() {
         for shift in [0, 1] {
             for decoder in ["static", "threshold:tau=0.4", "factor:f=2"] {
                 let reference = run_all_live(with(shift, decoder, "none", 8), seed);
-                for cache in [
-                    "freecache:block=4",
-                    "freecache:block=8,freeze=reference",
-                    "freecache:freeze=prompt",
-                    "freecache:block=auto,sure=0.5",
-                ] {
+                for cache in ["freecache:block=4", "freecache:block=8,freeze=reference", "freecache:freeze=prompt"] {
                     assert_eq!(run_all_live(with(shift, decoder, cache, 8), seed), reference, "{decoder} {cache}");
                 }
             }
@@ -272,12 +213,7 @@ proptest! {
 #[test]
 fn flashdlm_i7_what_is_frozen_only_grows_and_never_holds_a_mask() {
     for shift in [0, 1] {
-        for cache in [
-            "freecache:block=3",
-            "freecache:block=8,freeze=reference",
-            "freecache:block=5,lag=2",
-            "freecache:block=auto,sure=0.3,hold=2",
-        ] {
+        for cache in ["freecache:block=3", "freecache:block=8,freeze=reference", "freecache:block=5,lag=2"] {
             for (decoder, block) in [("static", 8), ("threshold:tau=0.4", 24), ("factor:f=2", 12)] {
                 let mut script = Scripted::new(5, VOCAB, shift);
                 let mut session = Session::new(with(shift, decoder, cache, block)).unwrap();
@@ -374,7 +310,7 @@ fn flashdlm_i11_an_early_stop_changes_nothing_before_it() {
     let (whole, _) = ends_at(end, StopRule::Never);
     let mut forwards = Vec::new();
     for run_length in [1, 3, 5] {
-        let (run, session) = ends_at(end, StopRule::EndRun { fill: EOS, run: run_length });
+        let (run, session) = ends_at(end, StopRule::EndRun(run_length));
         assert_eq!((&run.output.tokens, run.output.finish), (&whole.output.tokens, whole.output.finish));
         assert_eq!(run.output.canvas, whole.output.canvas, "the rest is filled");
         assert_eq!(session.counts().commits, LENGTH);
@@ -388,7 +324,7 @@ fn flashdlm_i11_an_early_stop_changes_nothing_before_it() {
 #[test]
 fn an_end_token_with_masks_before_it_fills_only_what_is_behind() {
     let mut options = with(0, "static", "freecache:block=8", 8);
-    (options.end_ids, options.stop) = (vec![EOS], StopRule::FillBehind { fill: EOS });
+    (options.end_ids, options.stop) = (vec![EOS], StopRule::FillBehind);
     let run_with = |surest: u32, options: &SessionOptions| {
         drive(&mut Session::new(options.clone()).unwrap(), |_, requests| {
             vec![predict(&requests[0], |position| {

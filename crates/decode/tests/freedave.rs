@@ -3,8 +3,6 @@
 //! them (I7, I8), who sees whom (I9) and which row predicts (I10) are tested on networks, in
 //! `crates/demask/tests`.
 
-use std::sync::Arc;
-
 use crate::common::{
     MASK_ID, drive,
     freedave::{BLOCKS, FULL, OF_HISTORY, Script, caches, forwards, recite, run},
@@ -12,8 +10,7 @@ use crate::common::{
 };
 use demask_decode::{Event, Exactness, Schedule, Session, StopRule};
 use demask_step::{
-    CostCurve, HeadAsk, Lanes, NO_TOKEN, Network, Predictions, Request, SequenceId, SequenceStep, StepPlan, TokenId,
-    Work,
+    HeadAsk, Lanes, NO_TOKEN, Network, Predictions, Request, SequenceId, SequenceStep, StepPlan, TokenId, Work,
 };
 use demask_testkit::{by_hand::ByHand, property, scripted::Scripted};
 use proptest::prelude::*;
@@ -78,42 +75,62 @@ fn freedave_i2_one_rolling_draft_is_static_decoding() {
     }
 }
 
-/// I1, I3 and I6 where the drafts are chosen: no curve changes tokens, and no forward is more than static decoding's.
+/// I1, I3 and I6 where the number of drafts is the device's: it changes no token, and no forward is more than static
+/// decoding's.
 #[test]
-fn freedave_i1_i3_i6_chosen_drafts_write_the_same_whatever_forwards_cost() {
-    let curves = [CostCurve::flat(), CostCurve::steep(), CostCurve::shipped()].map(Arc::new);
-    let mut forwards = [0; 3];
+fn freedave_i1_i3_i6_drafts_that_fit_a_device_write_the_same_on_all() {
     for (mask, shift) in [(FULL, 0), (FULL, 1), (BLOCKS, 0)] {
         for (cache, easy) in caches(mask, shift).into_iter().flat_map(|cache| [(cache.clone(), 0.5), (cache, 1.0)]) {
             let script = Script::endless(7, easy, 12.0);
             let mut options = options(mask, shift, 5, 48);
             (options.block_length, options.cache, options.stop) = (Some(8), cache, StopRule::Never);
             let reference = run(script, options.clone(), "static").unwrap();
-            for (curve, forwards) in curves.iter().zip(&mut forwards) {
-                options.cost_curve = Some(Arc::clone(curve));
-                let found = run(script, options.clone(), "freedave:d=auto").unwrap();
-                let again = run(script, options.clone(), "freedave:d=auto").unwrap();
-                assert_eq!(found.commits, reference.commits, "{} on {}", options.cache, curve.machine());
-                assert_eq!(found.session.receipt(), again.session.receipt());
-                assert!(found.session.counts().nfe <= reference.session.counts().nfe);
+            for free_rows in [1, 16, 64, 400, usize::MAX] {
+                options.facts.free_rows = free_rows;
+                let found = run(script, options.clone(), "freedave").unwrap();
+                assert_eq!(found.commits, reference.commits, "{} and {free_rows} rows", options.cache);
                 let receipt = found.session.receipt();
-                let told = receipt.cost_curve.unwrap();
-                assert_eq!(told.hash, format!("{:016x}", curve.hash()));
-                assert!(told.seconds > 0.0);
-                let drafted: usize = receipt.drafted.unwrap().forwards.iter().sum();
-                assert!(drafted <= receipt.forwards);
-                *forwards += receipt.forwards;
+                assert!(receipt.nfe <= reference.session.counts().nfe);
+                // The same drafts by their number.
+                let again = run(script, options.clone(), &receipt.decoder).unwrap();
+                assert_eq!(again.session.receipt(), receipt, "{} and {free_rows} rows", options.cache);
+                if receipt.decoder == "freedave:d=1" {
+                    assert_eq!(receipt.forwards, reference.session.counts().forwards);
+                }
             }
         }
     }
-    // Where forwards cost the same whatever runs in them, more is drafted.
-    assert!(forwards[0] < forwards[1], "{forwards:?}");
-    let mut unasked = options(BLOCKS, 0, 4, 8);
-    unasked.decoder = "freedave:d=auto".parse().unwrap();
-    let mut session = Session::new(unasked).unwrap();
-    assert!(session.wants_curve() && session.receipt().cost_curve.is_some());
-    session.set_curve(Arc::clone(&curves[0]));
-    assert!(!session.wants_curve());
+}
+
+#[test]
+fn a_device_drafts_as_many_lanes_as_are_nearly_free() {
+    let fitted = |mask, cache: &str, block: usize, free_rows: usize| {
+        let mut options = options(mask, 0, 16, 64);
+        (options.decoder, options.cache) = ("freedave".parse().unwrap(), cache.parse().unwrap());
+        (options.block_length, options.facts.free_rows) = (Some(block), free_rows);
+        let session = Session::new(options).unwrap();
+        (session.receipt().decoder, session.decoder_rule())
+    };
+    for (mask, cache, block, free_rows, expected) in [
+        (BLOCKS, "block", 4, 3, "freedave:d=1"),
+        (BLOCKS, "block", 4, 15, "freedave:d=3"),
+        (BLOCKS, "block", 4, 16, "freedave:d=4"),
+        (BLOCKS, "block", 4, 31, "freedave:d=4"),
+        (BLOCKS, "block", 4, 32, "freedave:d=4,eager=true"),
+        (BLOCKS, "block", 4, 128, "freedave:d=8,eager=true"),
+        (BLOCKS, "none", 4, 128, "freedave:d=1"),
+        (FULL, "dual", 16, 16, "freedave:d=1"),
+        (FULL, "dual", 16, 128, "freedave:d=8"),
+        (FULL, "none", 16, 128, "freedave:d=1"),
+        (FULL, "none", 16, 1280, "freedave:d=16"),
+        // The number is part of what is decoded.
+        (FULL, "dkv", 16, 1, "freedave:d=4"),
+    ] {
+        let (found, rule) = fitted(mask, cache, block, free_rows);
+        assert_eq!(found, expected, "{cache}, {free_rows} rows");
+        let is_static = rule.as_ref().is_some_and(|rule| rule.contains("which is static decoding"));
+        assert_eq!((rule.is_some(), is_static), (cache != "dkv", expected == "freedave:d=1"), "{rule:?}");
+    }
 }
 
 #[test]
@@ -257,7 +274,7 @@ proptest! {
                 });
                 let expected = steps[..=reached].iter().enumerate().filter_map(|(lane, step)| Some((lane, (*step)?)));
                 prop_assert!(targets.eq(expected), "{:?} of {:?}", events, steps);
-                let told = events.last().copied();
+                let told = events.last().cloned();
                 prop_assert!(matches!(told, Some(Event::Step { accepted, .. }) if accepted == reached), "{:?}", told);
                 let lane = &request.tokens[reached * request.plan.live.len()..][..request.plan.live.len()];
                 for (position, &token) in request.plan.live.iter().zip(lane) {

@@ -48,6 +48,7 @@ fn options(case: &Value, mask: Mask, shift: u32, gen_length: &str) -> SessionOpt
         context: 4096,
         layers: 3,
         blocks: demask_step::BlockRules::default(),
+        free_rows: demask_decode::FREE_ROWS,
     };
     let gen_length = number(&case["params"][gen_length]).unwrap();
     let mut options = SessionOptions::new(facts, CanvasSpec::Prompt { tokens: tokens(&case["prompt"]), gen_length });
@@ -192,7 +193,7 @@ fn freedave_options(case: &Value, mask: Mask) -> SessionOptions {
     if params["early_exit"] == true {
         let fill = number(&case["eos_id"]).unwrap() as TokenId;
         options.end_ids = vec![fill];
-        options.stop = StopRule::WholeBlock { fill };
+        (options.stop, options.fill) = (StopRule::WholeBlock, fill);
     }
     options
 }

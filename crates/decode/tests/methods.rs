@@ -159,7 +159,8 @@ every cache, is `bench/record/intel-emerald-rapids-no-amx-2core/2026-11-22-demo-
 
 FreeDave needs the fewest forwards of what is lossless. On a processor drafts cost what they compute: many pay where a
 forward of few rows costs as much as reading the weights, which these small models do not show. Without a number it drafts
-what pays, by a cost curve ([ablations](ablations.md) has its seconds).
+as many lanes as have nearly free rows together on the device ([ablations](ablations.md) has its seconds); the receipt has the
+number, and with 1 it is static decoding.
 ";
 
 /// Pairs under full attention whose parameters change the answer.

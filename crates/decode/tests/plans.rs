@@ -380,13 +380,10 @@ fn refreshes(cache: &str) -> Vec<usize> {
 }
 
 #[test]
-fn dllm_counts_from_the_start_or_from_the_end_or_from_the_end_of_each_block() {
+fn dllm_counts_from_the_start_or_from_the_end() {
     assert_eq!(refreshes("response=3,count=forwards"), [0, 3, 6]);
     // Step 7 is number 1 of those counted down: 3 and 6 are steps 5 and 2.
     assert_eq!(refreshes("response=3,count=forwards,phase=down"), [0, 2, 5]);
-    // A block's first forward, and those with one mask left, or three more.
-    assert_eq!(refreshes("response=3,phase=block"), [0, 3, 4, 7]);
-    assert_eq!(refreshes("response=2,phase=block"), [0, 1, 3, 4, 5, 7]);
     // One token a step: the same as forwards.
     assert_eq!(refreshes("response=3,count=tokens"), [0, 3, 6]);
 }
@@ -399,34 +396,6 @@ fn dllm_counts_tokens_where_forwards_commit_several() {
     assert_eq!(counted.iter().map(|plan| plan.contains("compute")).collect::<Vec<_>>(), [false, true, false, true]);
     options.cache = "dllm:response=4,count=forwards,rows=drift,rho=0".parse().unwrap();
     assert!(plans(options)[1..].iter().all(|plan| plan.contains("compute")));
-}
-
-/// Positions to be predicted, and what was committed since it was computed; their number is taken from the share of the
-/// most drifted. Under shift the row of a position is the one before it.
-#[test]
-fn dllm_computes_what_is_predicted_next() {
-    let options = with(options(Mask::Full, 0, 2, 8), "static", "dllm:response=9,rows=predicted,rho=0.75", Some(4));
-    assert_eq!(
-        plans(options)[..3],
-        [
-            "live 0..10 visible 10 full canvas predict 2..6",
-            "live 2..10 visible 10 full canvas compute 2..6 and 2 of 6..10 by value (layer 0: all) predict 3..6",
-            "live 2..10 visible 10 full canvas compute 3..6 and 3 of 2,6..10 by value (layer 0: all) predict 4..6",
-        ]
-    );
-    let options = with(options_shifted(), "static", "dllm:response=9,rows=predicted,rho=0", Some(4));
-    assert_eq!(
-        plans(options)[..3],
-        [
-            "live 0..10 visible 10 full canvas predict 2..6",
-            "live 2..10 visible 10 full canvas compute 2..5 (layer 0: all) predict 3..6",
-            "live 2..10 visible 10 full canvas compute 3..5 (layer 0: all) predict 4..6",
-        ]
-    );
-}
-
-fn options_shifted() -> SessionOptions {
-    options(Mask::Full, 1, 2, 8)
 }
 
 #[test]
@@ -491,44 +460,6 @@ fn dllm_says_which_rule_chooses_its_rows() {
         assert_eq!(rule(cache, block).as_deref(), Some(expected));
     }
     assert_eq!(rule("dual", 32), None);
-}
-
-/// One choice for the layers behind the one that makes it, which the plan says; and what it can be made of.
-#[test]
-fn dllm_chooses_once_where_it_is_told_to() {
-    let run = |cache: &str| Session::new(with(options(Mask::Full, 0, 2, 8), "static", cache, Some(4)));
-    let options =
-        with(options(Mask::Full, 0, 2, 8), "static", "dllm:rows=drift,rho=0.5,select=shared,layer=2", Some(4));
-    let plans = plans(options);
-    let expected = "compute none and 4 of 2..10 by value (layers 0..2: all) (chosen in layer 2)";
-    assert!(plans[1].contains(expected), "{}", plans[1]);
-    for (cache, expected) in [
-        ("dllm:layer=2", "layer belongs to select=shared: omit it"),
-        ("dllm:select=shared,rho=0", "select=shared belongs to a share (rho) above 0: omit it"),
-        ("dllm:select=shared,first_layer=same", "first_layer=same belongs to select=layer: omit it"),
-        ("dllm:select=shared,layer=3", "layer 3 cannot choose rows, the model has layers 0 to 2: name one from 1 on"),
-    ] {
-        let told = run(cache).unwrap_err().to_string();
-        assert!(told.ends_with(expected), "{told}");
-    }
-    let told = "dllm:select=shared,layer=0".parse::<demask_decode::CacheSpec>().unwrap_err().to_string();
-    assert!(told.contains("layer"), "{told}");
-}
-
-#[test]
-fn dllm_refreshes_after_a_doubtful_commit() {
-    // Confidences fall by 0.01 with each position: 0.9 - position / 100.
-    let plans = |doubt: &str| {
-        plans(with(
-            options(Mask::Full, 0, 2, 4),
-            "static",
-            &format!("dllm:response=9,rows=drift,rho=0,doubt={doubt}"),
-            Some(4),
-        ))
-    };
-    let whole = |doubt| plans(doubt).iter().map(|plan| !plan.contains("compute")).collect::<Vec<_>>();
-    assert_eq!(whole("0"), [true, false, false, false]);
-    assert_eq!(whole("1"), [true, true, true, true]);
 }
 
 #[test]

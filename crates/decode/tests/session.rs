@@ -222,7 +222,7 @@ fn the_block_rule_stops_when_a_finished_block_is_stored() {
 fn the_whole_block_rule_fills_the_rest() {
     let mut options = options(FULL, 0, 2, 9);
     options.block_length = Some(3);
-    (options.end_ids, options.stop) = (vec![EOS], StopRule::WholeBlock { fill: EOS });
+    (options.end_ids, options.stop) = (vec![EOS], StopRule::WholeBlock);
     let text = [0, 1, 5, EOS, 6, EOS, EOS, EOS, 7, 8, 9];
     let (run, session) = run_on_text(options, &text);
     assert_eq!(run.output.canvas, [0, 1, 5, EOS, 6, EOS, EOS, EOS, EOS, EOS, EOS]);
@@ -312,11 +312,15 @@ fn the_receipt_tells_how_it_was_made() {
 }
 
 #[test]
-fn a_predictor_that_answers_nothing_ends_at_the_cap() {
+fn a_run_that_hits_the_cap_is_a_fault_and_no_complete_answer() {
     for mask in [FULL, BLOCKS, Mask::Causal] {
         let mut session = Session::new(options(mask, u32::from(mask == Mask::Causal), 2, 6)).unwrap();
         let run = drive(&mut session, |_, requests| vec![Predictions::default(); requests.len()]);
-        assert_eq!((run.output.tokens, run.output.finish), (Vec::new(), Finish::Length));
+        assert!(run.output.tokens.is_empty());
+        let told = session.fault().unwrap();
+        assert!(
+            told.contains("forwards ran, the most that this canvas may take, and ") && told.contains(" masks are left")
+        );
     }
 }
 
@@ -329,12 +333,8 @@ fn legal_options() -> impl Strategy<Value = SessionOptions> {
         prop_oneof![Just(0.0f32), Just(0.5)],
         prop_oneof![Just(0.0f32), Just(1.5)],
     );
-    let stop = prop_oneof![
-        Just(StopRule::Never),
-        Just(StopRule::Prefix),
-        Just(StopRule::Block),
-        Just(StopRule::WholeBlock { fill: EOS })
-    ];
+    let stop =
+        prop_oneof![Just(StopRule::Never), Just(StopRule::Prefix), Just(StopRule::Block), Just(StopRule::WholeBlock)];
     (shape, methods, numbers, stop).prop_map(|(shape, methods, (temperature, alg_temp, cfg_scale), stop)| {
         let (family, prompt, gen_length, block, per_block) = shape;
         let (decoder, remasking, cached, dream, seed) = methods;

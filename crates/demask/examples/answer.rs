@@ -13,7 +13,7 @@ const QUESTION: &str = "Ada has 3 pears. Ben gives Ada 4 more. How many pears ar
 
 /// Asks the model of a name, or the built-in one.
 pub fn ask(question: &str, model: Option<String>) -> Result<Generation, Error> {
-    let mut model = model.map_or_else(Model::demo, Model::open)?;
+    let model = model.map_or_else(Model::demo, Model::open)?;
     model.generate(question)
 }
 

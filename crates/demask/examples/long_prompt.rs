@@ -13,10 +13,10 @@ use std::{
 };
 
 use demask::internals::{
-    RequestId,
+    ModelByHand,
     decode::{Session, SessionOptions},
+    engine::RequestId,
 };
-use demask::{Class, Model};
 
 use common::median;
 
@@ -40,18 +40,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     beside(&mut model, tokens)
 }
 
-fn session(model: &Model, prompt: usize, length: usize) -> Result<Session, Box<dyn Error>> {
+fn session(model: &ModelByHand, prompt: usize, length: usize) -> Result<Session, Box<dyn Error>> {
     common::session(model, prompt, length, |options| {
         Ok(SessionOptions { cache: "causal".parse()?, decoder: "ar".parse()?, ..options })
     })
 }
 
 /// Runs requests until one of them is over; also the longest forward.
-fn until(model: &mut Model, id: RequestId) -> Result<Duration, Box<dyn Error>> {
+fn until(model: &mut ModelByHand, id: RequestId) -> Result<Duration, Box<dyn Error>> {
     let mut longest = Duration::ZERO;
     loop {
         let started = Instant::now();
-        let over = model.step(&mut |_, _| ControlFlow::Continue(()));
+        let over = model.step(&mut |_| ControlFlow::Continue(()));
         longest = longest.max(started.elapsed());
         for (one, outcome) in over {
             outcome?;
@@ -63,14 +63,14 @@ fn until(model: &mut Model, id: RequestId) -> Result<Duration, Box<dyn Error>> {
 }
 
 /// Time of a request that is alone.
-fn run(model: &mut Model, prompt: usize, length: usize) -> Result<Duration, Box<dyn Error>> {
+fn run(model: &mut ModelByHand, prompt: usize, length: usize) -> Result<Duration, Box<dyn Error>> {
     let started = Instant::now();
-    let id = model.submit(session(model, prompt, length)?, Class::default())?;
+    let id = model.submit(session(model, prompt, length)?)?;
     until(model, id)?;
     Ok(started.elapsed())
 }
 
-fn prefill(model: &mut Model, tokens: usize) -> Result<(), Box<dyn Error>> {
+fn prefill(model: &mut ModelByHand, tokens: usize) -> Result<(), Box<dyn Error>> {
     let sizes = [usize::MAX].into_iter().chain(PIECES);
     let mut times: Vec<(usize, Vec<Duration>)> = sizes.map(|rows| (rows, Vec::new())).collect();
     for _ in 0..ROUNDS {
@@ -88,18 +88,18 @@ fn prefill(model: &mut Model, tokens: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn beside(model: &mut Model, tokens: usize) -> Result<(), Box<dyn Error>> {
+fn beside(model: &mut ModelByHand, tokens: usize) -> Result<(), Box<dyn Error>> {
     for rows in [usize::MAX, PIECES[0]] {
         model.set_piece_rows(rows);
         let (mut alone, mut with, mut pieces) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             alone.push(run(model, SHORT.0, SHORT.1)?);
-            let long = model.submit(session(model, tokens, 8)?, Class::default())?;
+            let long = model.submit(session(model, tokens, 8)?)?;
             // The short request comes right behind the beginning of a forward of the long one.
             let started = Instant::now();
-            model.step(&mut |_, _| ControlFlow::Continue(()));
+            model.step(&mut |_| ControlFlow::Continue(()));
             pieces.push(started.elapsed());
-            let short = model.submit(session(model, SHORT.0, SHORT.1)?, Class::default())?;
+            let short = model.submit(session(model, SHORT.0, SHORT.1)?)?;
             until(model, short)?;
             with.push(started.elapsed());
             model.cancel(long);

@@ -13,10 +13,11 @@ use std::{
 };
 
 use demask::internals::{
-    DeviceOptions, RequestId,
+    DeviceOptions, ModelByHand,
     decode::{Session, SessionOptions},
+    engine::RequestId,
 };
-use demask::{Class, Model, Prompt};
+use demask::{Model, Prompt};
 
 use common::median;
 
@@ -28,14 +29,14 @@ const SMALL: usize = 256;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut model = match std::env::args().nth(1) {
         Some(directory) => common::load(&directory)?,
-        None => demask::internals::Opened::demo()?.load(&DeviceOptions::default(), &[], &mut |_| true)?,
+        None => demask::internals::Opened::demo()?.load(&DeviceOptions::default(), &[], &mut |_| true)?.by_hand()?,
     };
     neighbours(&mut model)?;
-    overhead(model)
+    overhead()
 }
 
 /// A session that decodes a token a forward: under `dual` most forwards have a block of 32 rows, under `none` the canvas.
-fn session(model: &Model, prompt: usize, length: usize, cache: &str) -> Result<Session, Box<dyn Error>> {
+fn session(model: &ModelByHand, prompt: usize, length: usize, cache: &str) -> Result<Session, Box<dyn Error>> {
     common::session(model, prompt, length, |options| {
         let (block_length, cache, decoder) = (Some(32), cache.parse()?, "static".parse()?);
         Ok(SessionOptions { block_length, cache, decoder, ..options })
@@ -43,16 +44,16 @@ fn session(model: &Model, prompt: usize, length: usize, cache: &str) -> Result<S
 }
 
 /// Forwards of a request of 32 rows: how many, and the time from its start to its end.
-fn small(model: &mut Model, beside: Option<usize>) -> Result<(usize, Duration), Box<dyn Error>> {
-    let own = model.submit(session(model, 32, SMALL, "dual")?, Class::default())?;
+fn small(model: &mut ModelByHand, beside: Option<usize>) -> Result<(usize, Duration), Box<dyn Error>> {
+    let own = model.submit(session(model, 32, SMALL, "dual")?)?;
     let (mut large, mut forwards): (Option<RequestId>, usize) = (None, 0);
     let started = Instant::now();
     loop {
         if let (Some(rows), None) = (beside, large) {
-            large = Some(model.submit(session(model, rows - 32, 32, "none")?, Class::default())?);
+            large = Some(model.submit(session(model, rows - 32, 32, "none")?)?);
         }
         let (mut seen, mut ended) = (false, false);
-        let over = model.step(&mut |_, _| ControlFlow::Continue(()));
+        let over = model.step(&mut |_| ControlFlow::Continue(()));
         for (id, outcome) in over {
             outcome?;
             seen |= id == own;
@@ -72,7 +73,7 @@ fn small(model: &mut Model, beside: Option<usize>) -> Result<(usize, Duration), 
     }
 }
 
-fn neighbours(model: &mut Model) -> Result<(), Box<dyn Error>> {
+fn neighbours(model: &mut ModelByHand) -> Result<(), Box<dyn Error>> {
     let rows = model.prompter().facts().context.min(1000);
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -88,8 +89,10 @@ fn neighbours(model: &mut Model) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// An answer of one forward's length on this thread and through an engine, in turns.
-fn overhead(mut model: Model) -> Result<(), Box<dyn Error>> {
+/// An answer of one forward's length of the demo on this thread and through an engine, in turns.
+fn overhead() -> Result<(), Box<dyn Error>> {
+    let mut by_hand = Model::demo()?.by_hand()?;
+    let model = Model::demo()?;
     let options = demask::Options {
         gen_length: Some(8),
         block_length: Some(8),
@@ -98,21 +101,15 @@ fn overhead(mut model: Model) -> Result<(), Box<dyn Error>> {
         ..Default::default()
     };
     let prompt = Prompt::Tokens((10..30).collect());
-    let mut inline = Vec::new();
+    let (mut inline, mut through) = (Vec::new(), Vec::new());
     for _ in 0..100 * ROUNDS {
         let started = Instant::now();
-        model.watch(&prompt, &options, &mut |_| ControlFlow::Continue(()))?;
+        by_hand.generate_with(prompt.clone(), &options)?;
         inline.push(started.elapsed());
-    }
-    let engine = model.into_engine()?;
-    let handle = engine.handle();
-    let mut through = Vec::new();
-    for _ in 0..100 * ROUNDS {
         let started = Instant::now();
-        handle.generate(&prompt, &options, Class::default())?.wait()?;
+        model.generate_with(prompt.clone(), &options)?;
         through.push(started.elapsed());
     }
-    engine.drain();
     let (inline, through) = (median(&mut inline), median(&mut through));
     println!(
         "one forward on this thread: {:.1} us, through an engine {:.1} us: {:.1} us more",

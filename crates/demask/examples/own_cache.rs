@@ -90,7 +90,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             _ => question = argument,
         }
     }
-    let mut model = Model::demo()?;
+    let model = Model::demo()?;
     let options = Options { decoder: Some(decoder), cache: Some(cache), gen_length: Some(64), ..Options::default() };
     let answer = model.generate_with(question, &options)?;
     let receipt = &answer.receipt.decoding;

@@ -2,13 +2,11 @@
 
 use std::path::Path;
 
-use demask_checkpoint::{FamilyChoice, FetchProgress, HubOptions, ModelFiles, locate};
-use demask_step::Work;
-
 use crate::{
     ActivationChoice, DeviceChoice, DeviceOptions, DtypeChoice, Error, LoadProgress, Model, Opened, Options, Prompt,
     WeightChoice,
 };
+use demask_checkpoint::{FamilyChoice, FetchProgress, HubOptions, ModelFiles, locate};
 
 /// Builder of a model: its device, its numbers, its guide. [`Model::builder`] makes one.
 ///
@@ -101,7 +99,8 @@ impl<'a> Builder<'a> {
     }
 
     /// Sets how many bytes of K/V are kept of prompts and answers that are over, on each network, so that requests that
-    /// begin with the same tokens do not compute them again: see [`Model::set_prefix_cache`]. The default is 0: none.
+    /// begin with the same tokens do not compute them again: see
+    /// [`Handle::set_prefix_cache`](crate::Handle::set_prefix_cache). The default is 0: none.
     pub fn prefix_cache(mut self, bytes: u64) -> Self {
         self.prefix_cache = bytes;
         self
@@ -190,9 +189,9 @@ impl<'a> Builder<'a> {
     pub fn load(mut self, opened: Opened) -> Result<Model, Error> {
         // There must be room for an answer of the usual length; a model that answers no message has its own lengths.
         let usual = opened.prepare(&Prompt::from(""), &Options::default());
-        let needs = usual.as_ref().map(|answer| answer.needs().to_vec()).unwrap_or_default();
-        let mut model = opened.load(&self.device, &needs, &mut self.progress)?;
-        model.set_prefix_cache(self.prefix_cache);
+        let needs = usual.as_ref().map(|answer| answer.job().needs().to_vec()).unwrap_or_default();
+        let model = opened.load(&self.device, &needs, &mut self.progress)?;
+        model.set_prefix_cache(self.prefix_cache)?;
         Ok(model)
     }
 }

@@ -2,16 +2,16 @@
 
 use demask_checkpoint::Message;
 
-use crate::{Error, Generation, Model, Options, Prompt};
+use crate::{Error, Generation, Handle, Options, Prompt};
 
-/// A conversation: what was said so far, and how the next message is answered. It belongs to no model.
+/// A conversation: the messages so far, and how the next one is answered. It belongs to no model.
 ///
 /// ```no_run
 /// # use demask::{Chat, Model};
-/// let mut model = Model::demo()?;
+/// let model = Model::demo()?;
 /// let mut chat = Chat::new(None);
-/// println!("{}", chat.say(&mut model, "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?")?);
-/// println!("{}", chat.say(&mut model, "Ada gives 2 away. How many are left?")?);
+/// println!("{}", chat.say(&model, "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?")?);
+/// println!("{}", chat.say(&model, "Ada gives 2 away. How many are left?")?);
 /// # Ok::<(), demask::Error>(())
 /// ```
 #[derive(Debug, Clone, Default)]
@@ -24,13 +24,13 @@ pub struct Chat {
 }
 
 impl Chat {
-    /// Starts a conversation, behind a system message if there is one.
+    /// Starts a conversation, after a system message if there is one.
     pub fn new(system: Option<&str>) -> Self {
         let messages: Vec<_> = system.into_iter().map(|text| Message::new("system", text)).collect();
         Self { options: Options::default(), kept: messages.len(), messages }
     }
 
-    /// Returns what was said so far.
+    /// Returns the messages so far.
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
@@ -49,7 +49,7 @@ impl Chat {
     ///
     /// # Errors
     /// If the conversation does not fit any more, or the device fails.
-    pub fn say(&mut self, model: &mut Model, message: impl Into<String>) -> Result<Generation, Error> {
+    pub fn say(&mut self, model: &Handle, message: impl Into<String>) -> Result<Generation, Error> {
         let message = message.into();
         let answer = model.generate_with(self.with(message.as_str()), &self.options)?;
         self.heard(message, answer.text.clone().unwrap_or_default());

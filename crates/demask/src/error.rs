@@ -2,13 +2,11 @@
 
 use demask_checkpoint::{CheckpointError, HubError};
 use demask_decode::{OptionsError, SpecError};
+use demask_engine::{Busy, EngineError, RequestError, SubmitError};
 use demask_model::InspectError;
 use demask_step::{DeviceError, OpenError, PlanError, TokenId};
 
-use crate::{
-    ModelError, OptionError,
-    scheduler::{Busy, SubmitError, WorkError},
-};
+use crate::{ModelError, OptionError};
 
 /// Error of this library: in one line what was found, what was expected, and what to try. Names of options stand in
 /// backticks.
@@ -183,9 +181,6 @@ pub enum Error {
     /// Error: no text to judge, or no text before it.
     #[error("a likelihood needs a text and something before it: the prompt or the continuation is empty")]
     EmptyLikelihood,
-    /// The cost curve is not usable.
-    #[error(transparent)]
-    CostCurve(#[from] crate::CurveFileError),
     /// No memory for the sequence.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -195,9 +190,9 @@ pub enum Error {
     /// The device failed.
     #[error("the device failed: {0}")]
     Device(DeviceError),
-    /// Error of the work, for another reason.
+    /// Error of the request, for another reason.
     #[error(transparent)]
-    Work(WorkError),
+    Work(RequestError),
     /// Error of the submission, for another reason.
     #[error(transparent)]
     Submit(SubmitError),
@@ -228,18 +223,31 @@ fn known_guides(known: &[String]) -> String {
     }
 }
 
-impl From<WorkError> for Error {
-    fn from(error: WorkError) -> Self {
+impl From<RequestError> for Error {
+    fn from(error: RequestError) -> Self {
         match error {
-            WorkError::Cancelled => Self::Interrupted,
-            WorkError::Open(error) => Self::Open(error),
-            WorkError::Plan(error) => Self::Plan(error),
-            WorkError::Device(error) => Self::Device(error),
-            WorkError::Expired
-            | WorkError::Broken(_)
-            | WorkError::Fault(_)
-            | WorkError::NotNumbers { .. }
-            | WorkError::Panicked(_) => Self::Work(error),
+            RequestError::Cancelled => Self::Interrupted,
+            RequestError::Open(error) => Self::Open(error),
+            RequestError::Plan(error) => Self::Plan(error),
+            RequestError::Device(error) => Self::Device(error),
+            RequestError::Refused(error) => error.into(),
+            RequestError::Expired
+            | RequestError::Broken(_)
+            | RequestError::Fault(_)
+            | RequestError::NotNumbers { .. }
+            | RequestError::Panicked(_)
+            | _ => Self::Work(error),
+        }
+    }
+}
+
+impl From<EngineError> for Error {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Request(error) => error.into(),
+            EngineError::NoThread(error) => Self::NoThread(error),
+            EngineError::Failed { why } => Self::EngineFailed { why },
+            _ => Self::ShutDown,
         }
     }
 }
@@ -250,7 +258,7 @@ impl From<InspectError> for Error {
             InspectError::Open(error) => Self::Open(error),
             InspectError::Plan(error) => Self::Plan(error),
             InspectError::Device(error) => Self::Device(error),
-            error => Self::Work(WorkError::Device(DeviceError(error.to_string()))),
+            error => Self::Work(RequestError::Device(DeviceError(error.to_string()))),
         }
     }
 }
@@ -260,7 +268,7 @@ impl From<SubmitError> for Error {
         match error {
             SubmitError::Open(error) => Self::Open(error),
             SubmitError::Device(error) => Self::Device(error),
-            SubmitError::NoNetwork(_) | SubmitError::Weight(_) => Self::Submit(error),
+            error => Self::Submit(error),
         }
     }
 }
@@ -273,6 +281,30 @@ impl Error {
             Self::Hub(error) => error.is_usage(),
             Self::Model(error) => error.is_usage(),
             Self::Checkpoint(error) => error.is_usage(),
+            Self::Option(_)
+            | Self::Spec(_)
+            | Self::Options(_)
+            | Self::TooLong { .. }
+            | Self::TextTooLong { .. }
+            | Self::TokenOutOfRange { .. }
+            | Self::NoTokens
+            | Self::MaskInPrompt
+            | Self::NoHole
+            | Self::BadHole { .. }
+            | Self::InfillUnsupported { .. }
+            | Self::InfillLength { .. }
+            | Self::Meaningless { .. }
+            | Self::NoEnd { .. }
+            | Self::GuideNotCausal { .. }
+            | Self::GuideWithoutTokenizer { .. }
+            | Self::GuideTokenizer { .. }
+            | Self::UnknownGuide { .. }
+            | Self::WhichGuide { .. }
+            | Self::GuideTwice { .. }
+            | Self::NoDraws
+            | Self::NoLikelihood { .. }
+            | Self::EmptyLikelihood
+            | Self::Submit(_) => true,
             Self::Open(_)
             | Self::Plan(_)
             | Self::Device(_)
@@ -283,16 +315,15 @@ impl Error {
             | Self::EngineFailed { .. }
             | Self::Interrupted
             | Self::NoTokenizer { .. } => false,
-            _ => true,
         }
     }
 
     /// Returns whether the request's deadline passed while it waited for memory: nothing was decoded.
     pub fn is_expired(&self) -> bool {
-        matches!(self, Self::Work(WorkError::Expired))
+        matches!(self, Self::Work(RequestError::Expired))
     }
 
-    /// Returns whether the request was given up by whoever asked for it.
+    /// Returns whether the request was given up by its reader.
     pub fn is_cancelled(&self) -> bool {
         matches!(self, Self::Interrupted)
     }

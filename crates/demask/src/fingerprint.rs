@@ -3,11 +3,12 @@
 
 use std::fmt::Display;
 
-use demask_model::{ArchSpec, QueryScale, Rope, RopeScaling, WeightSource, expected_tensors};
-use demask_step::{BlockRules, random::mix};
-use demask_tensor::StoredTensor;
+use demask_checkpoint::StoredWeights;
+use demask_model::{ArchSpec, Experts, QueryScale, Rope, RopeScaling, WeightSource, expected_tensors};
+use demask_step::{BlockRules, Origin, Stores, random::mix};
+use demask_tensor::{ExpertShape, RouterRule, Score, Share, StoredTensor};
 
-use crate::Opened;
+use crate::{Opened, Prompter};
 
 /// Returns the fingerprint of pieces of data, in order.
 pub fn fingerprint(pieces: impl IntoIterator<Item = impl AsRef<[u8]>>) -> u64 {
@@ -102,7 +103,7 @@ pub(crate) fn architecture(spec: &ArchSpec) -> Fields {
         .field("attention", attention)
         .field("shift", shift);
     // What models have had from the start is identified as it was.
-    let fields = if *blocks == BlockRules::default() { fields } else { fields.field("blocks", format!("{blocks:?}")) };
+    let fields = block_rules(fields, *blocks);
     let fields = match query_scale {
         None => fields,
         Some(QueryScale { beta, original_context }) => {
@@ -111,7 +112,7 @@ pub(crate) fn architecture(spec: &ArchSpec) -> Fields {
     };
     let fields = match experts {
         None => fields,
-        Some(experts) => fields.field("experts", format!("{experts:?}")),
+        Some(experts) => routed(fields, experts),
     };
     match scaling {
         RopeScaling::None => fields,
@@ -133,20 +134,78 @@ pub(crate) fn architecture(spec: &ArchSpec) -> Fields {
     }
 }
 
+/// Adds the fields of block rules that are not the usual ones.
+fn block_rules(fields: Fields, rules: BlockRules) -> Fields {
+    if rules == BlockRules::default() {
+        return fields;
+    }
+    let BlockRules { origin, ends_short, shares_masks, stores, seeds } = rules;
+    let origin = match origin {
+        Origin::Start => "start",
+        Origin::Prompt => "prompt",
+    };
+    let stores = match stores {
+        Stores::Always => "always",
+        Stores::UnlessEnded => "unless_ended",
+        Stores::IfRead => "if_read",
+    };
+    fields
+        .field("blocks.origin", origin)
+        .field("blocks.ends_short", ends_short)
+        .field("blocks.shares_masks", shares_masks)
+        .field("blocks.stores", stores)
+        .field("blocks.seeds", seeds)
+}
+
+/// Adds the fields of experts.
+fn routed(fields: Fields, experts: &Experts) -> Fields {
+    let Experts { shape, rule, biased, dense } = experts;
+    let ExpertShape { count, taken, ffn, shared_ffn } = shape;
+    let RouterRule { score, groups, share, scale } = rule;
+    let score = match score {
+        Score::Softmax => "softmax",
+        Score::Sigmoid => "sigmoid",
+    };
+    let share = match share {
+        Share::Whole => "whole".to_owned(),
+        Share::OfChosen(least) => format!("of_chosen {least}"),
+    };
+    let fields = fields
+        .field("experts.count", count)
+        .field("experts.taken", taken)
+        .field("experts.ffn", ffn)
+        .field("experts.shared_ffn", shared_ffn)
+        .field("experts.score", score)
+        .optional("experts.groups", groups.map(|groups| groups.count))
+        .optional("experts.groups_kept", groups.map(|groups| groups.kept))
+        .field("experts.share", share)
+        .field("experts.scale", scale)
+        .field("experts.biased", biased);
+    dense.iter().fold(fields, |fields, layer| fields.field("experts.dense", layer))
+}
+
 impl Opened {
     /// Returns the fingerprint of the architecture and of the first row of every tensor: training changes them all, and
     /// nothing else of the weights has to be read.
     pub fn fingerprint(&self) -> u64 {
-        let spec = self.prompter().spec();
-        let tensors = expected_tensors(spec).into_iter().filter_map(|tensor| self.source().tensor(tensor.role).ok());
-        // What cannot be read now is an error when the model is loaded.
-        let first = |tensor: StoredTensor<'_>| {
-            tensor.take_row(0, &mut Vec::new()).map(|row| row.bytes().to_vec()).unwrap_or_default()
-        };
-        let rows = tensors.map(first);
-        let architecture = architecture(spec).fingerprint().to_le_bytes().to_vec();
-        fingerprint(std::iter::once(architecture).chain(rows))
+        of_weights(self.prompter().spec(), self.source())
     }
+
+    /// Returns its first guide with its fingerprint.
+    pub fn guide_fingerprint(&self) -> Option<(&Prompter, u64)> {
+        self.guide().map(|(guide, source)| (guide, of_weights(guide.spec(), source)))
+    }
+}
+
+fn of_weights(spec: &ArchSpec, source: &StoredWeights) -> u64 {
+    let tensors = expected_tensors(spec).into_iter().filter_map(|tensor| source.tensor(tensor.role).ok());
+    // What cannot be read now is an error when the model is loaded.
+    let first = |tensor: StoredTensor<'_>| {
+        tensor.take_row(0, &mut Vec::new()).map(|row| row.bytes().to_vec()).unwrap_or_default()
+    };
+    let rows = tensors.map(first);
+    let architecture = architecture(spec).fingerprint().to_le_bytes().to_vec();
+    fingerprint(std::iter::once(architecture).chain(rows))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use demask_checkpoint::Tokenizer;
 use demask_decode::{Alignment, GuideOptions, GuideText, Translator};
 use demask_step::{Mask, TokenId};
 
-use crate::{Error, Options, Prompt, Prompter, Segment};
+use crate::{Error, Options, Prompt, Prompter, Segment, model::Guide};
 
 /// Text that a tokenizer must return byte for byte, so that bytes can lead to its tokens.
 const PROBE: &str = "The answer is 42.\nSo it is.";
@@ -18,24 +18,8 @@ pub struct Bridge {
     translator: Option<Arc<Words>>,
 }
 
-/// The guide of a request.
-#[derive(Clone, Copy)]
-pub struct Guiding<'a> {
-    /// Index of the guide among the model's guides.
-    pub index: usize,
-    /// The guide, but for its network.
-    pub prompter: &'a Prompter,
-    /// The way to its words.
-    pub bridge: &'a Bridge,
-}
-
-/// A guide of a model, by the name that requests choose it by: its own, or that which it was given.
-pub(crate) trait Named {
-    fn called(&self) -> &str;
-}
-
 /// Chooses the guide of a request: its index; none if the decoder asks none.
-pub(crate) fn choose<G: Named>(guides: &[G], options: &Options) -> Result<Option<usize>, Error> {
+pub(crate) fn choose(guides: &[Guide], options: &Options) -> Result<Option<usize>, Error> {
     let known = || guides.iter().map(|guide| guide.called().to_owned()).collect::<Vec<_>>();
     match &options.guide {
         Some(_) if !options.wants_guide() => {
@@ -49,14 +33,6 @@ pub(crate) fn choose<G: Named>(guides: &[G], options: &Options) -> Result<Option
         // A decoder that wants a guide where there is none is refused by the session.
         None => Ok((options.wants_guide() && !guides.is_empty()).then_some(0)),
     }
-}
-
-/// Refuses a name that another guide has.
-pub(crate) fn check_name<G: Named>(guides: &[G], name: &str) -> Result<(), Error> {
-    if guides.iter().any(|guide| guide.called() == name) {
-        return Err(Error::GuideTwice { name: name.to_owned() });
-    }
-    Ok(())
 }
 
 /// Pair of tokenizers.

@@ -1,6 +1,5 @@
 //! Length of an answer: the canvas that it is decoded on, the tokens that are kept of it, and what set either.
 
-use demask_decode::Finish;
 use demask_step::Mask;
 
 use crate::{Error, OptionError, Options, Prompter};
@@ -44,10 +43,10 @@ impl Length {
     /// Length of an answer whose holes say how much is decoded.
     pub(crate) const GIVEN: Self = Self { canvas: 0, kept: None, limit: Limit::Context };
 
-    /// Returns how to get a longer answer, for one that was cut by its length.
-    pub(crate) fn more(self, finish: Finish) -> Option<String> {
+    /// Returns how to get a longer answer, for one that is cut by its length.
+    pub(crate) fn when_cut(self) -> Option<String> {
         let length = self.kept.map_or(self.canvas, |kept| kept.min(self.canvas));
-        if finish != Finish::Length || self.canvas == 0 {
+        if self.canvas == 0 {
             return None;
         }
         Some(match self.limit {
@@ -239,9 +238,8 @@ mod tests {
         // However little there is, an answer of the usual length is tried.
         causal.free_memory = Some(0);
         assert_eq!(length(&causal, 24, &open).canvas, 128);
-        let more = length(&causal, 24, &open).more(Finish::Length).unwrap();
+        let more = length(&causal, 24, &open).when_cut().unwrap();
         assert!(more.contains("leave memory for others: set `max_tokens`"), "{more}");
-        assert_eq!(length(&causal, 24, &open).more(Finish::Eos), None);
         // Estimates are of the usual length on every machine.
         causal.free_memory = None;
         assert_eq!(causal.default_gen_length(), 128);

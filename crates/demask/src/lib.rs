@@ -1,48 +1,44 @@
 //! Fast inference of diffusion language models.
 //!
 //! ```
-//! let mut model = demask::Model::demo()?; // or Model::open("org/name"), a directory, a .gguf file
+//! let model = demask::Model::demo()?; // or Model::open("org/name"), a directory, a .gguf file
 //! let question = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
 //! println!("{}", model.generate(question)?);
 //!
 //! let options = demask::Options { decoder: Some("freedave:d=4".parse()?), ..demask::Options::default() };
-//! for mail in model.stream(question, &options)? {
-//!     match mail {
-//!         demask::Mail::Update(update) => print!("{}", update.text),
-//!         demask::Mail::Over(answer) => println!(" ({} NFE)", answer?.receipt.decoding.nfe),
+//! let mut answer = model.stream(question, &options)?;
+//! for event in answer.by_ref() {
+//!     if let demask::Event::Text(text) = event {
+//!         print!("{text}");
 //!     }
 //! }
+//! println!(" ({} NFE)", answer.result()?.receipt.decoding.nfe);
 //! # Ok::<(), demask::Error>(())
 //! ```
 //!
-//! [`Model::builder`] says where a model runs, in which numbers and with which guide. A model runs on the thread that owns
-//! it; [`Model::into_engine`] gives it a thread of its own, and [`Handle`]s that any thread may hold. [`Options`] are how a
+//! [`Model::builder`] says where a model runs, in which numbers and with which guide. A model has an engine on a thread of its
+//! own, and [`Handle`]s that any thread may hold. [`Options`] are how a
 //! prompt is answered, and each answer has a [`Receipt`] of how it was. [`methods`] has what a decoder or a cache policy of
 //! your own is made from.
 #![forbid(unsafe_code)]
 
-mod answer;
 mod builder;
+mod by_hand;
 mod chat;
-mod cost_curve;
 #[cfg(feature = "demo")]
 #[doc(hidden)]
 pub mod demo;
 mod device;
-mod engine;
 mod error;
-mod faults;
-mod filling;
 mod fingerprint;
 mod footprint;
 mod generate;
 mod guide;
-mod inline;
+mod handle;
 mod kept;
 mod length;
 mod likelihood;
 mod logprob;
-mod mailbox;
 mod model;
 mod options;
 #[doc(hidden)]
@@ -51,53 +47,32 @@ mod prepare;
 mod prompt;
 mod receipt;
 mod record;
-#[doc(hidden)]
-pub mod scheduler;
-mod stopping;
-mod stream;
-/// Locks of what threads share.
-mod sync {
-    pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-}
-mod task;
-mod text;
-mod ticket;
 mod trace;
 
 pub use builder::Builder;
 pub use chat::Chat;
-pub use cost_curve::{CurveFileError, SharedCurve};
 pub use demask_checkpoint::{FamilyChoice, Message};
-pub use demask_decode::{CacheSpec, DecoderSpec, Exactness, Finish, Registry};
+pub use demask_decode::{CacheSpec, DecoderSpec, Exactness, Finish, Registry, StopRule};
+pub use demask_engine::{Class, Event, Pulse, Request, RequestHandle, Started, Tenant};
 pub use device::{ActivationChoice, DeviceChoice, DtypeChoice, WeightChoice};
-pub use engine::{Engine, Handle, Pulse};
 pub use error::Error;
 pub use generate::Generation;
+pub use handle::Handle;
 pub use likelihood::{Likelihood, LikelihoodOptions};
 pub use logprob::TokenLogprob;
-pub use mailbox::{Committed, Forward, Mail, Started, Update};
 pub use model::{LoadProgress, Model};
 pub use options::Options;
 pub use prompt::{Prompt, Segment};
 pub use receipt::Receipt;
-pub use scheduler::{Class, Tenant};
-pub use stopping::EarlyStop;
-pub use stream::Stream;
-pub use ticket::Ticket;
 pub use trace::TraceLine;
 
 // What the rooms of this crate share beside the face.
-use answer::Prepared;
 use device::{BackendOptions, DeviceOptions, UnusableDevice};
 use footprint::{Footprint, TooLarge};
-use generate::{Observer, Outcome, RunEvent};
-use inline::Over;
 use kept::KeptMatrices;
-use likelihood::LikelihoodTask;
 use model::{ModelError, Opened, Prompter};
 use options::OptionError;
-use scheduler::{Finished, NetworkId, Refused, RequestId, Scheduler};
-use task::Task;
+use trace::TokenTexts;
 
 /// Parts of a decoder or a cache policy of your own: one type with parameters, one `static` entry, and a [`Registry`]
 /// that reads its name. The examples `own_decoder` and `own_cache` are complete.
@@ -117,6 +92,7 @@ pub mod internals {
     #[cfg(feature = "cuda")]
     pub use demask_cuda as cuda;
     pub use demask_decode as decode;
+    pub use demask_engine as engine;
     pub use demask_measure as measure;
     pub use demask_model as model_parts;
     pub use demask_step as step;
@@ -124,25 +100,20 @@ pub mod internals {
 
     #[cfg(feature = "demo")]
     pub use crate::demo;
+    #[cfg(feature = "cuda")]
+    pub use crate::device::STANDING;
     pub use crate::{
-        answer::Prepared,
-        device::{BackendOptions, DeviceOptions, STANDING, UnusableDevice},
-        engine::EngineCounters,
-        faults::Faults,
+        by_hand::ModelByHand,
+        device::{BackendOptions, DeviceOptions, UnusableDevice},
         fingerprint::{Fields, fingerprint},
         footprint::{Footprint, TooLarge, WeightBytes},
-        generate::{Observer, Outcome, RunEvent},
-        guide::{Bridge, Guiding},
-        inline::{Over, RequestObserver},
+        guide::Bridge,
         kept::KeptMatrices,
         likelihood::LikelihoodTask,
         model::{DEFAULT_ROW_BUDGET, Defaults, LoadObserver, ModelError, Opened, Prompter},
         options::{OptionError, OptionField, OptionType, whole},
         receipt::{DeviceUse, Guided, MemoryUse, Seconds, peak_memory},
-        record::{Number, Record, Script},
-        scheduler::{self, Finished, NetworkId, Refused, RequestId, Scheduler},
-        task::Task,
-        ticket::Outcomes,
+        record::{Number, Record},
         trace::{
             DraftTag, Given, HeaderTag, PredictionsTag, ReplaceTag, StepTag, TRACE_VERSION, TargetTag, TokenTexts,
             TraceError, Tracer, read_trace,

@@ -11,8 +11,6 @@
 mod draws;
 mod plan;
 
-use std::time::Instant;
-
 use demask_checkpoint::MaskDraws;
 use demask_step::{
     Blend, BlendWith, Mask, Need, Pending, Position, Predictions, Request, SequenceNeeds, TokenId, Work,
@@ -53,7 +51,7 @@ pub struct Likelihood {
     pub log_probability: f64,
     /// Tokens of the continuation.
     pub tokens: usize,
-    /// The log-probability of each token of the continuation behind those before it, in their order; empty unless
+    /// The log-probability of each token of the continuation after those before it, in their order; empty unless
     /// [`LikelihoodOptions::top`] is set.
     pub logprobs: Vec<TokenLogprob>,
     /// Times that the model was asked, guidance included. What several continuations ask together counts for
@@ -66,7 +64,7 @@ pub struct Likelihood {
 }
 
 impl Prompter {
-    /// A prompt and a text behind it as tokens, split where the text begins: spaces at the prompt's end belong to the
+    /// Returns a prompt and a text after it as tokens, split where the text begins: spaces at the prompt's end belong to the
     /// text, and the tokens are those of both together.
     pub fn pair(&self, prompt: &Prompt, continuation: &str) -> Result<(Vec<TokenId>, Vec<TokenId>), Error> {
         if let Prompt::Tokens(ids) = prompt {
@@ -92,7 +90,7 @@ impl Prompter {
 }
 
 impl Prompter {
-    /// Gets continuations ready to be judged, each behind its context. Draws run side by side as far as `rows` rows go.
+    /// Gets continuations ready to be judged, each after its context. Draws run side by side as far as `rows` rows go.
     ///
     /// # Errors
     /// If the model has no such estimate (block-causal ones), an option has no meaning for it or is out of range, or the
@@ -237,8 +235,6 @@ pub struct LikelihoodTask {
     found: Vec<Likelihood>,
     /// Canvases that have run.
     done: usize,
-    /// Start of its first forward, until it is reported.
-    pub(crate) began: Option<Instant>,
 }
 
 impl LikelihoodTask {
@@ -262,7 +258,7 @@ impl LikelihoodTask {
         let requests = vec![Request::default(); side_by_side.min(canvases.len()) * each];
         let found =
             texts.iter().map(|text| Likelihood { tokens: text.judged.len(), ..Likelihood::default() }).collect();
-        let mut task = Self { asked, plan, needs, requests, each, found, done: 0, began: None };
+        let mut task = Self { asked, plan, needs, requests, each, found, done: 0 };
         for place in 0..task.requests.len() / each {
             task.fill(place);
         }
@@ -284,11 +280,6 @@ impl LikelihoodTask {
                 request.blend = Some(Blend { scale: asked.options.cfg_scale, with: BlendWith::Behind(1) });
             }
         }
-    }
-
-    /// Returns how many canvases have run, and of how many.
-    pub fn done(&self) -> (usize, usize) {
-        (self.done, self.plan.canvases.len())
     }
 
     /// Returns how many canvases run side by side.
@@ -332,8 +323,14 @@ impl Work for LikelihoodTask {
         }
     }
 
-    fn began(&mut self) {
-        self.began = Some(Instant::now());
+    fn progress(&self) -> Option<(usize, usize)> {
+        Some((self.done, self.plan.canvases.len()))
+    }
+}
+
+impl From<LikelihoodTask> for demask_engine::Request {
+    fn from(task: LikelihoodTask) -> Self {
+        Self::new(task)
     }
 }
 

@@ -36,6 +36,7 @@ impl TokenLogprob {
     pub(crate) fn of(session: &Session, position: Position) -> Self {
         let token = session.canvas()[position as usize];
         let known = session.logprob(position);
+        let finite = |known: Logprob<'_>| Some(known.log_probability).filter(|found| found.is_finite());
         Self { token, logprob: known.and_then(finite), top: known.map(|known| known.top.to_vec()).unwrap_or_default() }
     }
 
@@ -56,9 +57,4 @@ impl TokenLogprob {
         });
         Self { token, logprob: Some(own).filter(|own| own.is_finite()), top: top.collect() }
     }
-}
-
-/// The log-probability of a token that weighs something.
-pub(crate) fn finite(known: Logprob<'_>) -> Option<f32> {
-    Some(known.log_probability).filter(|log_probability| log_probability.is_finite())
 }

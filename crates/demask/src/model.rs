@@ -2,7 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    sync::Arc,
+    ops::Deref,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -13,6 +14,7 @@ use demask_cpu::CpuBackend;
 #[cfg(feature = "cuda")]
 use demask_cuda::{CudaBackend, Unfit, gpu::Gpu};
 use demask_decode::ModelFacts;
+use demask_engine::{Engine, EngineError, Faults, NetworkId, Request, Scheduler};
 #[cfg(feature = "cuda")]
 use demask_model::workspace_shape;
 use demask_model::{ArchSpec, Inspect, LoadError, Role, Runner};
@@ -22,10 +24,8 @@ use demask_tensor::{Backend, Dtype};
 #[cfg(feature = "cuda")]
 use crate::{BackendOptions, DeviceChoice};
 use crate::{
-    DeviceOptions, Error, Footprint, KeptMatrices, NetworkId, Options, Over, Prepared, Prompt, Scheduler, SharedCurve,
-    Task, TooLarge, UnusableDevice, WeightChoice,
-    guide::{self, Bridge, Guiding, Named},
-    receipt::DeviceUse,
+    DeviceOptions, Error, Footprint, Handle, KeptMatrices, Options, Prompt, TokenTexts, TooLarge, UnusableDevice,
+    WeightChoice, guide::Bridge,
 };
 
 /// Rows that a joined step may have unless the caller says otherwise: beyond this, products are bound by operations
@@ -50,6 +50,9 @@ pub enum ModelError {
         /// Error of the loader.
         error: LoadError,
     },
+    /// The system has no thread for its engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
     /// Error: the model needs more memory than there is, found before it was loaded.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
@@ -101,6 +104,41 @@ pub struct Prompter {
     defaults: Defaults,
     /// Memory for K/V beside the weights, where there is a machine to run on; none of a shape alone.
     pub(crate) free_memory: Option<u64>,
+    /// Guides, in the order in which they were added.
+    pub(crate) guides: Vec<Guide>,
+    /// Place where it runs, once its weights are loaded.
+    pub(crate) machine: OnceLock<Machine>,
+    /// The texts of the vocabulary, once a trace needs them.
+    pub(crate) texts: OnceLock<Arc<TokenTexts>>,
+}
+
+/// A guide of a model.
+pub(crate) struct Guide {
+    /// The name that it was given; without one it is called as its model.
+    name: Option<String>,
+    pub(crate) prompter: Arc<Prompter>,
+    pub(crate) bridge: Bridge,
+}
+
+impl Guide {
+    /// Returns the name that requests choose it by.
+    pub(crate) fn called(&self) -> &str {
+        self.name.as_deref().unwrap_or_else(|| self.prompter.name())
+    }
+}
+
+/// Place where a model runs.
+pub(crate) struct Machine {
+    pub(crate) network: NetworkId,
+    load_time: Duration,
+    /// Device, tier, threads, element type.
+    pub(crate) device: String,
+    /// Bytes of its packed weights.
+    weights: usize,
+    /// Rows that one forward may have.
+    pub(crate) rows: usize,
+    /// Reads what it takes of a device of its own.
+    pub(crate) meter: Option<Arc<dyn MemoryMeter>>,
 }
 
 impl Prompter {
@@ -130,7 +168,16 @@ impl Prompter {
         let named = named.into_iter().flatten().chain(special.stop.iter().copied());
         let controls = text.tokenizer.as_ref().map(|tokenizer| tokenizer.controls(named, &text.template));
         let (facts, controls) = (facts(&text), controls.unwrap_or_default());
-        Self { facts, controls, text, defaults: Defaults::default(), free_memory: None }
+        Self {
+            facts,
+            controls,
+            text,
+            defaults: Defaults::default(),
+            free_memory: None,
+            guides: Vec::new(),
+            machine: OnceLock::new(),
+            texts: OnceLock::new(),
+        }
     }
 
     /// The model's name, for people.
@@ -178,6 +225,44 @@ impl Prompter {
         &self.controls
     }
 
+    /// Duration of the loading, its guides' included.
+    pub fn load_time(&self) -> Duration {
+        let own = self.machine.get().map_or(Duration::ZERO, |machine| machine.load_time);
+        own + self.guides.iter().map(|guide| guide.prompter.load_time()).sum::<Duration>()
+    }
+
+    /// Returns the device that runs it: device, tier, threads, element type. Empty before it is loaded.
+    pub fn device(&self) -> &str {
+        self.machine.get().map_or("", |machine| &machine.device)
+    }
+
+    /// Returns the bytes of its packed weights, its guides' not included; 0 before it is loaded.
+    pub fn weight_bytes(&self) -> usize {
+        self.machine.get().map_or(0, |machine| machine.weights)
+    }
+
+    /// Notes that its network has another name.
+    pub(crate) fn move_to(&mut self, network: NetworkId) {
+        if let Some(machine) = self.machine.get_mut() {
+            machine.network = network;
+        }
+    }
+
+    /// Puts a guide beside it, called as its model.
+    pub fn add_guide(&mut self, guide: Arc<Self>, bridge: Bridge) {
+        self.guides.push(Guide { name: None, prompter: guide, bridge });
+    }
+
+    /// Returns what turns prompts into sessions of each of its networks: its own, and its first guide's.
+    pub fn prompters(&self) -> Vec<&Self> {
+        std::iter::once(self).chain(self.guides.first().map(|guide| &*guide.prompter)).collect()
+    }
+
+    /// Returns the names that requests choose its guides by.
+    pub fn guides(&self) -> Vec<&str> {
+        self.guides.iter().map(Guide::called).collect()
+    }
+
     /// Tokens that end an answer.
     pub fn end_ids(&self) -> &[TokenId] {
         &self.text.special.stop
@@ -190,71 +275,16 @@ impl Prompter {
     }
 }
 
-/// A model, ready to answer: a [`Prompter`] and a scheduler that owns its network. It runs on the thread that owns it,
-/// one forward at a time; [`into_engine`](Self::into_engine) gives it a thread of its own.
-pub struct Model {
-    pub(crate) front: Arc<Front>,
-    pub(crate) scheduler: Scheduler<Task, dyn Inspect>,
-    /// Networks of the model and its guides.
-    pub(crate) networks: Vec<NetworkId>,
-    /// Requests that ended while another one was waited for.
-    pub(crate) over: Vec<Over>,
-    /// Cost curve of its network, once a request needed it.
-    pub(crate) curve: Option<SharedCurve>,
-    /// Bytes that each network may keep of prefixes.
-    pub(crate) prefix_bytes: u64,
-}
-
-/// Parts of a model and its guide but their networks.
-pub(crate) struct Front {
-    pub(crate) prompter: Prompter,
-    pub(crate) load_time: Duration,
-    pub(crate) device: String,
-    /// Bytes of its packed weights.
-    pub(crate) weights: usize,
-    /// Reads what it takes of a device of its own.
-    pub(crate) meter: Option<Arc<dyn MemoryMeter>>,
-    /// Guides, in the order of their networks.
-    pub(crate) guides: Vec<Guide>,
-}
-
-/// Rest of a guide once its network runs beside the model's.
-pub(crate) struct Guide {
-    /// The name that it was given; without one it is called as its model.
-    pub(crate) name: Option<String>,
-    pub(crate) prompter: Prompter,
-    pub(crate) bridge: Bridge,
-    /// Bytes of its packed weights.
-    pub(crate) weights: usize,
-    /// Reads what it takes of a device of its own.
-    pub(crate) meter: Option<Arc<dyn MemoryMeter>>,
-}
-
-impl Named for Guide {
-    fn called(&self) -> &str {
-        self.name.as_deref().unwrap_or_else(|| self.prompter.name())
-    }
-}
-
 /// A model whose files are open and checked, and whose weights are still where they were; perhaps with guides.
 pub struct Opened {
     prompter: Prompter,
     source: StoredWeights,
-    guides: Vec<OpenedGuide>,
+    /// Weights of the guides.
+    guides: Vec<StoredWeights>,
 }
 
-/// A guide that is open, and the way to its words.
-struct OpenedGuide {
-    name: Option<String>,
-    opened: Opened,
-    bridge: Bridge,
-}
-
-impl Named for OpenedGuide {
-    fn called(&self) -> &str {
-        self.name.as_deref().unwrap_or_else(|| self.opened.prompter.name())
-    }
-}
+/// A model without its weights, the type of each tensor, and the type of most of them.
+pub type Stored = (Arc<Prompter>, BTreeMap<Role, Dtype>, Dtype);
 
 /// Progress of the loading of a model.
 #[derive(Debug, Clone, Copy)]
@@ -308,17 +338,21 @@ impl Opened {
         self.with_guide(Some(name.into()), guide)
     }
 
-    fn with_guide(mut self, name: Option<String>, opened: Self) -> Result<Self, Error> {
-        let bridge = Bridge::between(&self.prompter, &opened.prompter)?;
-        let guide = OpenedGuide { name, opened, bridge };
-        guide::check_name(&self.guides, guide.called())?;
-        self.guides.push(guide);
+    fn with_guide(mut self, name: Option<String>, guide: Self) -> Result<Self, Error> {
+        let bridge = Bridge::between(&self.prompter, &guide.prompter)?;
+        let Self { prompter, source, .. } = guide;
+        let guide = Guide { name, prompter: Arc::new(prompter), bridge };
+        if self.prompter.guides.iter().any(|other| other.called() == guide.called()) {
+            return Err(Error::GuideTwice { name: guide.called().to_owned() });
+        }
+        self.prompter.guides.push(guide);
+        self.guides.push(source);
         Ok(self)
     }
 
-    /// Returns its first guide.
-    pub fn guide(&self) -> Option<&Self> {
-        self.guides.first().map(|guide| &guide.opened)
+    /// Returns its first guide, and where its weights are.
+    pub(crate) fn guide(&self) -> Option<(&Prompter, &StoredWeights)> {
+        self.prompter.guides.first().map(|guide| &*guide.prompter).zip(self.guides.first())
     }
 
     /// Gets a prompt ready to be answered, with the guide if the decoder wants one. What it needs says how much memory the
@@ -326,13 +360,8 @@ impl Opened {
     ///
     /// # Errors
     /// If the prompt cannot be put into tokens, or the options contradict each other or the model.
-    pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Prepared, Error> {
-        let chosen = guide::choose(&self.guides, options)?;
-        let guide = chosen.map(|index| {
-            let OpenedGuide { opened, bridge, .. } = &self.guides[index];
-            Guiding { index, prompter: &opened.prompter, bridge }
-        });
-        self.prompter.prepare_with(prompt, options, guide)
+    pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Request, Error> {
+        self.prompter.prepare(prompt, options)
     }
 
     /// Returns all of the model but the weights.
@@ -340,13 +369,15 @@ impl Opened {
         &self.prompter
     }
 
-    /// Leaves the weights behind: what turns prompts into sessions, the type of each tensor and of most of them, and its first
-    /// guide. Their lengths are the same on every machine.
-    pub fn into_parts(self) -> (Prompter, BTreeMap<Role, Dtype>, Dtype, Option<(Self, Bridge)>) {
+    /// Leaves the weights behind: of the model and its first guide what turns prompts into sessions, the type of each tensor
+    /// and of most of them. Their lengths are the same on every machine.
+    pub fn into_parts(self) -> Vec<Stored> {
         let Self { mut prompter, source, guides } = self;
         prompter.free_memory = None;
-        let guide = guides.into_iter().next().map(|OpenedGuide { opened, bridge, .. }| (opened, bridge));
-        (prompter, source.stored(), source.main_dtype(), guide)
+        let guide = prompter.guides.first().map(|guide| Arc::clone(&guide.prompter));
+        let prompters = std::iter::once(Arc::new(prompter)).chain(guide);
+        let sources = std::iter::once(source).chain(guides);
+        prompters.zip(sources).map(|(prompter, source)| (prompter, source.stored(), source.main_dtype())).collect()
     }
 
     pub(crate) fn source(&self) -> &StoredWeights {
@@ -360,27 +391,30 @@ impl Opened {
 
     /// Bytes that it needs on a device while sequences with these needs are open.
     pub fn footprint(&self, device: &DeviceOptions, sequences: &[SequenceNeeds]) -> Result<Footprint, ModelError> {
-        let spec = self.prompter.spec();
-        let options = device.backend_options(self.source.main_dtype())?;
-        let row_budget = device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
-        Footprint::of(spec, &self.source.stored(), &options, row_budget, sequences)
-            .map_err(|error| self.failed(error.into()))
+        Loading { prompter: &self.prompter, source: &self.source }.footprint(device, sequences)
     }
 
     /// Matrices whose blocks take more memory on a device than in their file, because no kernel there has their format. None, if
     /// the device is to round all weights anyway. Its guides' follow.
     pub fn widened(&self, device: &DeviceOptions) -> Result<Vec<KeptMatrices>, ModelError> {
-        let options = device.backend_options(self.source.main_dtype())?;
-        if device.quantize != WeightChoice::Plain {
-            return Ok(Vec::new());
-        }
-        let kept = KeptMatrices::of(self.prompter.spec(), &self.source.stored(), &options);
-        let kept = kept.map_err(|error| self.failed(error.into()))?;
-        let mut widened: Vec<_> = kept.into_iter().filter(KeptMatrices::widened).collect();
-        for guide in &self.guides {
-            widened.extend(guide.opened.widened(device)?);
+        let mut widened = Vec::new();
+        for one in self.all() {
+            let options = device.backend_options(one.source.main_dtype())?;
+            if device.quantize != WeightChoice::Plain {
+                return Ok(Vec::new());
+            }
+            let kept = KeptMatrices::of(one.prompter.spec(), &one.source.stored(), &options);
+            let kept = kept.map_err(|error| one.failed(error.into()))?;
+            widened.extend(kept.into_iter().filter(KeptMatrices::widened));
         }
         Ok(widened)
+    }
+
+    /// The model and its guides.
+    fn all(&self) -> impl Iterator<Item = Loading<'_>> {
+        let guides = self.prompter.guides.iter().zip(&self.guides);
+        let guides = guides.map(|(guide, source)| Loading { prompter: &guide.prompter, source });
+        std::iter::once(Loading { prompter: &self.prompter, source: &self.source }).chain(guides)
     }
 
     /// Loads the weights, its guides' too, if there is memory for them and for the sequences that will be open at the same
@@ -389,29 +423,58 @@ impl Opened {
     /// # Errors
     /// If the device cannot be used, or has no room for them.
     pub fn load(
-        mut self,
+        self,
         device: &DeviceOptions,
         needs: &[Need],
         progress: &mut LoadObserver<'_>,
     ) -> Result<Model, ModelError> {
-        let of = |network: usize| -> Vec<SequenceNeeds> {
-            needs.iter().filter(|need| need.network == network).map(|need| need.sequence.clone()).collect()
-        };
-        let guides = std::mem::take(&mut self.guides);
-        let mut model = self.load_alone(device, &of(0), progress)?;
-        for OpenedGuide { name, opened, bridge } in guides {
-            model.attach(name, opened.load_alone(device, &of(1), progress)?, bridge);
+        let mut networks = Vec::new();
+        for (index, one) in self.all().enumerate() {
+            let needs = needs.iter().filter(|need| need.network == index.min(1));
+            let sequences: Vec<SequenceNeeds> = needs.map(|need| need.sequence.clone()).collect();
+            networks.push(one.load(device, &sequences, progress)?);
         }
-        Ok(model)
+        Model::of(self.prompter, networks)
     }
 
-    /// Loads the weights without the guide's.
-    fn load_alone(
+    /// Loads the weights to a backend, which refuses weights for which it has no memory. Joined steps may have up to `row_budget`
+    /// rows. `progress` as for [`Opened::load`].
+    pub fn load_on<B: Backend + 'static>(
         self,
+        backend: B,
+        row_budget: Option<usize>,
+        progress: &mut LoadObserver<'_>,
+    ) -> Result<Model, ModelError> {
+        let own = Loading { prompter: &self.prompter, source: &self.source };
+        let network = own.load_on(backend, row_budget, progress)?;
+        Model::of(self.prompter, vec![network])
+    }
+}
+
+/// A network that was loaded, and the time that it took.
+pub(crate) type LoadedNetwork = (Box<dyn Inspect>, Duration);
+
+/// Weights of a model or a guide on their way to a device.
+struct Loading<'a> {
+    prompter: &'a Prompter,
+    source: &'a StoredWeights,
+}
+
+impl Loading<'_> {
+    fn footprint(&self, device: &DeviceOptions, sequences: &[SequenceNeeds]) -> Result<Footprint, ModelError> {
+        let spec = self.prompter.spec();
+        let options = device.backend_options(self.source.main_dtype())?;
+        let row_budget = device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
+        Footprint::of(spec, &self.source.stored(), &options, row_budget, sequences)
+            .map_err(|error| self.failed(error.into()))
+    }
+
+    fn load(
+        &self,
         device: &DeviceOptions,
         sequences: &[SequenceNeeds],
         progress: &mut LoadObserver<'_>,
-    ) -> Result<Model, ModelError> {
+    ) -> Result<LoadedNetwork, ModelError> {
         let device = &device.found()?;
         match device.device {
             #[cfg(feature = "cuda")]
@@ -426,12 +489,12 @@ impl Opened {
 
     #[cfg(feature = "cuda")]
     fn load_on_gpu(
-        self,
+        &self,
         device: &DeviceOptions,
         number: usize,
         sequences: &[SequenceNeeds],
         progress: &mut LoadObserver<'_>,
-    ) -> Result<Model, ModelError> {
+    ) -> Result<LoadedNetwork, ModelError> {
         let stored = self.source.main_dtype();
         let BackendOptions::Cuda(options) = device.backend_options(stored)? else {
             return Err(UnusableDevice::NoCuda(number).into());
@@ -444,32 +507,28 @@ impl Opened {
         let gpu = device.open_gpu(number)?;
         self.check_memory(device, sequences, &format!("memory on {}", gpu.describe()), gpu.available())?;
         let card = gpu.card().clone();
-        let model = self.load_on(CudaBackend::new(gpu, options), device.row_budget, progress)?;
+        let network = self.load_on(CudaBackend::new(gpu, options), device.row_budget, progress)?;
         DeviceOptions::tell_experimental(&card);
-        Ok(model)
+        Ok(network)
     }
 
-    /// Loads the weights to a backend, which refuses what it has no memory for. Joined steps may have up to `row_budget`
-    /// rows. `progress` as for [`Opened::load`].
-    pub fn load_on<B: Backend + 'static>(
-        self,
+    fn load_on<B: Backend + 'static>(
+        &self,
         backend: B,
         row_budget: Option<usize>,
         progress: &mut LoadObserver<'_>,
-    ) -> Result<Model, ModelError> {
+    ) -> Result<LoadedNetwork, ModelError> {
         let started = Instant::now();
         let (spec, total) = (self.prompter.spec(), self.source.stored_bytes());
-        tracing::debug!(name = %self.prompter.name(), bytes = total, parameters = spec.parameters(), "loading weights");
         let name = self.prompter.name();
+        tracing::debug!(%name, bytes = total, parameters = spec.parameters(), "loading weights");
         let mut read = |done| progress(LoadProgress { name, done, total });
         let weights =
-            demask_model::Weights::load(spec, &self.source, &backend, &mut read).map_err(|error| self.failed(error))?;
-        let Self { prompter, source, .. } = self;
-        drop(source);
+            demask_model::Weights::load(spec, self.source, &backend, &mut read).map_err(|error| self.failed(error))?;
         let row_budget = row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
-        let runner = Runner::new(prompter.spec().clone(), weights, backend, row_budget)
-            .map_err(|error| ModelError::Memory { name: prompter.name().to_owned(), error })?;
-        Ok(Model::of(prompter, Box::new(runner), started))
+        let runner = Runner::new(spec.clone(), weights, backend, row_budget)
+            .map_err(|error| ModelError::Memory { name: name.to_owned(), error })?;
+        Ok((Box::new(runner), started.elapsed()))
     }
 
     fn check_memory(
@@ -492,68 +551,35 @@ impl Opened {
     }
 }
 
+/// A model, ready to answer: the engine that its requests run on, and a [`Handle`] to it, whose methods are the model's.
+/// [`handle`](Self::handle) returns one for another thread. Dropped, it gives up all requests and ends its engine.
+pub struct Model {
+    handle: Handle,
+    engine: Engine<dyn Inspect>,
+}
+
+impl Deref for Model {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        &self.handle
+    }
+}
+
 impl Model {
-    /// Returns the model's name, for people.
-    pub fn name(&self) -> &str {
-        self.prompter().name()
+    /// Returns a handle, which may be cloned and sent anywhere.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
     }
 
-    /// Returns what runs it: device, tier, threads, element type.
-    pub fn device(&self) -> &str {
-        &self.front.device
+    /// Takes no requests from now on, finishes those that were submitted, and ends the engine.
+    pub fn drain(self) {
+        self.engine.drain();
     }
 
-    /// Returns what it and its guides take of a GPU's memory now; none where the processor computes.
-    #[doc(hidden)]
-    pub fn device_memory(&self) -> Option<DeviceUse> {
-        self.front.device_memory()
-    }
-
-    /// Lets the peaks of memory in receipts, of this process and of its GPU, begin anew with what is taken now.
-    #[doc(hidden)]
-    pub fn forget_peak_memory(&self) {
-        self.front.forget_peak_memory();
-    }
-
-    /// Returns the bytes of its packed weights, its guides' not included.
-    pub fn weight_bytes(&self) -> usize {
-        self.front.weights
-    }
-
-    /// Sets how many bytes of K/V are kept of prompts and answers that are over, on its network and on its guide's, so that
-    /// requests that begin with the same tokens do not compute them again. 0, as it begins: none.
-    ///
-    /// It changes no token and no confidence of an answer, only what is computed for it: the receipt's `cached_tokens` says
-    /// how much was not. Block-causal models (SDAR, TraDo) share whole blocks under cache `block`, causal ones (Qwen,
-    /// Llama) tokens under cache `causal`, both in whole pages. Models with full attention (LLaDA, Dream) share nothing:
-    /// the K/V of a prompt depend on the masks behind it, and so on the request.
-    ///
-    /// Kept pages go, the least recently used first, before any request waits for memory.
-    pub fn set_prefix_cache(&mut self, bytes: u64) {
-        self.prefix_bytes = bytes;
-        for &network in &self.networks {
-            if let Some(network) = self.scheduler.network_mut(network) {
-                network.keep_prefixes(bytes);
-            }
-        }
-    }
-
-    /// Sets how many rows of a prompt run in one forward, on its network and on its guides', at least 1; 512 at the beginning.
-    ///
-    /// It changes no token and no confidence of an answer: a longer prompt is read in several forwards, between which other
-    /// requests have their turns. Models with full attention (LLaDA, Dream) read a prompt in one forward whatever its length:
-    /// each of its rows sees all others.
-    pub fn set_piece_rows(&mut self, rows: usize) {
-        for &network in &self.networks {
-            if let Some(network) = self.scheduler.network_mut(network) {
-                network.set_piece(rows);
-            }
-        }
-    }
-
-    /// Returns the names that requests choose its guides by.
-    pub fn guides(&self) -> Vec<&str> {
-        self.front.guides.iter().map(Named::called).collect()
+    /// Takes no requests from now on, gives up those that were submitted, and ends the engine. So does dropping it.
+    pub fn shut_down(self) {
+        drop(self.engine);
     }
 }
 
@@ -584,35 +610,60 @@ impl Model {
         Opened::of(checkpoint).load(device, &[], progress)
     }
 
-    fn of(mut prompter: Prompter, network: Box<dyn Inspect>, started: Instant) -> Self {
-        prompter.free_memory = Some(network.available().1);
-        let (device, weights, meter) = (network.describe(), network.weight_bytes(), network.memory_meter());
+    /// Puts networks, the model's own and its guides', to work.
+    fn of(prompter: Prompter, networks: Vec<LoadedNetwork>) -> Result<Self, ModelError> {
         let mut scheduler = Scheduler::new();
-        let networks = vec![scheduler.add(network)];
-        let (load_time, guides) = (started.elapsed(), Vec::new());
-        let front = Arc::new(Front { prompter, load_time, device, weights, meter, guides });
-        let mut model = Self { front, scheduler, networks, over: Vec::new(), curve: None, prefix_bytes: 0 };
-        model.limit_memory();
-        model
-    }
-
-    /// Lets open sequences take what its devices have left now that all weights are there.
-    pub(crate) fn limit_memory(&mut self) {
-        for &id in &self.networks {
-            if let Some((device, available)) = self.scheduler.network(id).map(Inspect::available) {
-                self.scheduler.limit(device, available);
-            }
+        for (index, (network, load_time)) in networks.into_iter().enumerate() {
+            let (device, weights, meter) = (network.describe(), network.weight_bytes(), network.memory_meter());
+            let (rows, network) = (network.rows().capacity, scheduler.add(network));
+            let machine = Machine { network, load_time, device, weights, rows, meter };
+            let at = index.checked_sub(1).map_or(&prompter, |guide| &*prompter.guides[guide].prompter);
+            let _ = at.machine.set(machine);
         }
+        Self::on(prompter, scheduler)
     }
 
-    /// Returns all of it but the networks.
-    pub fn prompter(&self) -> &Prompter {
-        &self.front.prompter
+    /// Gives a scheduler with a model's networks a thread.
+    ///
+    /// # Errors
+    /// If the system has no thread to give.
+    pub fn on(mut prompter: Prompter, mut scheduler: Scheduler<dyn Inspect>) -> Result<Self, ModelError> {
+        limit_memory(&mut scheduler);
+        let own = prompter.machine.get().and_then(|machine| scheduler.network(machine.network));
+        if let Some(network) = own {
+            prompter.free_memory = Some(network.available().1);
+            prompter.facts.free_rows = network.rows().free;
+        }
+        let engine = Engine::start(scheduler)?;
+        let handle = Handle::new(Arc::new(prompter), engine.handle());
+        Ok(Self { handle, engine })
     }
 
-    /// Duration of the loading, its guide's included.
-    pub fn load_time(&self) -> Duration {
-        self.front.load_time
+    /// Sets the faults that are injected before the forwards and openings of its network from now on, for tests.
+    #[must_use]
+    pub fn with_faults(self, faults: Faults) -> Self {
+        let own = self.prompter().machine.get().map(|machine| machine.network);
+        let _ = self.engine().with_scheduler(move |scheduler| own.map(|own| scheduler.set_faults(own, faults)));
+        self
+    }
+
+    /// Ends its engine, and returns the scheduler with its networks: to be driven by hand, one forward at a time.
+    ///
+    /// # Errors
+    /// If the engine has failed.
+    pub fn into_scheduler(self) -> Result<(Arc<Prompter>, Scheduler<dyn Inspect>), Error> {
+        let Self { handle, engine } = self;
+        let scheduler = engine.into_scheduler().ok_or(Error::ShutDown)?;
+        Ok((Arc::clone(handle.info()), scheduler))
+    }
+}
+
+/// Lets open sequences take the memory that the devices have left now that all weights are there.
+pub(crate) fn limit_memory(scheduler: &mut Scheduler<dyn Inspect>) {
+    for id in scheduler.networks() {
+        if let Some((device, available)) = scheduler.network(id).map(Inspect::available) {
+            scheduler.limit(device, available);
+        }
     }
 }
 
@@ -626,5 +677,6 @@ fn facts(text: &CheckpointText) -> ModelFacts {
         context: spec.context,
         layers: spec.layers,
         blocks: spec.blocks,
+        free_rows: demask_decode::FREE_ROWS,
     }
 }

@@ -1,8 +1,7 @@
 //! Options of one generation: one type, whether they come from flags, JSON, a sweep or a program.
 
-use crate::SharedCurve;
 use demask_decode::{
-    CacheSpec, DecoderSpec, GuideUse, Named, Others, Remasking, Schedule,
+    CacheSpec, DecoderSpec, GuideUse, Named, Others, Remasking, Schedule, StopRule,
     names::{UnknownName, same},
 };
 use serde::{
@@ -11,8 +10,6 @@ use serde::{
     ser::SerializeMap,
 };
 use serde_json::Value;
-
-use crate::stopping::EarlyStop;
 
 /// A field of [`Options`], for those who build a parser from the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,8 +46,6 @@ pub enum OptionType {
     Word,
     /// A method with its parameters.
     Method,
-    /// A cost curve.
-    Curve,
 }
 
 impl OptionType {
@@ -63,7 +58,7 @@ impl OptionType {
             Self::Text | Self::Word => &["string"],
             Self::Texts => &["array", "string"],
             Self::Tokens => &["array", "integer"],
-            Self::Method | Self::Curve => &["string", "object"],
+            Self::Method => &["string", "object"],
         }
     }
 }
@@ -84,6 +79,16 @@ pub enum OptionError {
         found: String,
         /// Values that the option takes.
         expected: String,
+    },
+    /// Error: the option was removed.
+    #[error("`{option}` was removed, version {version} had it: {instead}")]
+    Removed {
+        /// The option.
+        option: &'static str,
+        /// Last version that had it.
+        version: &'static str,
+        /// Advice.
+        instead: &'static str,
     },
     /// A method that does not exist, or does not take these parameters.
     #[error("{0}")]
@@ -257,21 +262,7 @@ macro_rules! words {
     )+};
 }
 
-/// A curve from a file, or the shipped one by that name. JSON has the curve itself, or that name: JSON
-/// may come from anywhere and must not name files to read.
-impl OptionValue for SharedCurve {
-    const TAKES: OptionType = OptionType::Curve;
-
-    fn from_text(text: &str) -> Result<Self, Unread> {
-        Self::named(text).map_err(|error| Unread::Because(error.to_string()))
-    }
-
-    fn from_json(value: Value) -> Result<Self, Unread> {
-        Self::from_value(&value).map_err(|error| Unread::Because(error.to_string()))
-    }
-}
-
-words!(Remasking, "a name"; Schedule, "a name"; EarlyStop, "the name of a stop rule");
+words!(Remasking, "a name"; Schedule, "a name"; StopRule, "the name of a stop rule");
 
 macro_rules! methods {
     ($($of:ty),+) => {$(
@@ -314,7 +305,10 @@ macro_rules! written {
     };
 }
 
-written!(usize, u32, u64, f32, bool, String, Vec<String>, Vec<u32>, SharedCurve; Remasking, Schedule, DecoderSpec, CacheSpec, EarlyStop);
+written!(usize, u32, u64, f32, bool, String, Vec<String>, Vec<u32>; Remasking, Schedule, DecoderSpec, CacheSpec, StopRule);
+
+/// Options that version 0.1.0 had, each with an advice.
+const REMOVED: &[(&str, &str)] = &[("cost_curve", "omit it, freedave drafts as many lanes as are nearly free")];
 
 /// Declares the options once: the fields, their names, and how they are read and written.
 macro_rules! options {
@@ -448,8 +442,6 @@ options! {
         top_logprobs: usize,
         /// The guide, by its name, of a model that has several.
         guide: String,
-        /// Cost of forwards, for decoders that choose by it: a file that `bench curve` wrote, or `shipped`.
-        cost_curve: SharedCurve,
         /// Texts that end the answer; they are not part of it.
         stop: Vec<String>,
         /// Keep the stop text that ended the answer at its end.
@@ -461,7 +453,7 @@ options! {
         /// Go on behind an end token; the answer still ends there.
         no_early_stop: bool,
         /// Rule for ending before everything is decoded; unset: once no mask stands before an end token.
-        stop_rule: EarlyStop,
+        stop_rule: StopRule,
         /// Never predict the end-of-text token (LLaDA's `logits_eos_inf`).
         suppress_eos: bool,
         /// Predict end tokens with confidence 0 (LLaDA's `confidence_eos_eot_inf`).
@@ -502,14 +494,14 @@ impl Options {
     /// Returns whether decoding may end at an end token, before everything is decoded.
     pub fn stops_early(&self) -> bool {
         let ends = !self.ignores_eos() || self.stop_token_ids.as_ref().is_some_and(|ids| !ids.is_empty());
-        ends && self.early_stop() != EarlyStop::Never
+        ends && self.early_stop() != StopRule::Never
     }
 
     /// The stop rule that is asked for, or the usual one.
-    pub(crate) fn early_stop(&self) -> EarlyStop {
+    pub(crate) fn early_stop(&self) -> StopRule {
         match self.no_early_stop {
-            Some(true) => EarlyStop::Never,
-            _ => self.stop_rule.unwrap_or(EarlyStop::Prefix),
+            Some(true) => StopRule::Never,
+            _ => self.stop_rule.unwrap_or(StopRule::Prefix),
         }
     }
 
@@ -543,7 +535,7 @@ impl<'de> Visitor<'de> for OptionsVisitor {
         let (mut options, mut seen) = (Options::default(), Vec::new());
         while let Some((name, value)) = map.next_entry::<String, Value>()? {
             options.set_json(&name, value).map_err(A::Error::custom)?;
-            if seen.contains(&name) {
+            if seen.iter().any(|other: &String| same(other, &name)) {
                 return Err(A::Error::custom(format_args!("`{name}` is there twice, give it once")));
             }
             seen.push(name);
@@ -553,6 +545,9 @@ impl<'de> Visitor<'de> for OptionsVisitor {
 }
 
 fn unknown(name: &str) -> OptionError {
+    if let Some(&(option, instead)) = REMOVED.iter().find(|(option, _)| same(option, name)) {
+        return OptionError::Removed { option, version: "0.1.0", instead };
+    }
     let known = Options::FIELDS.iter().map(|field| field.name).collect();
     OptionError::Unknown(UnknownName { what: "option", found: name.to_owned(), known })
 }
@@ -594,7 +589,6 @@ mod tests {
                 "stop_rule" => "whole-block",
                 "decoder" => "static",
                 "cache" => "none",
-                "cost_curve" => "shipped",
                 _ if field.switch => "on",
                 _ => "1",
             };
@@ -609,7 +603,12 @@ mod tests {
     #[test]
     fn wrong_options_are_refused_in_one_line_that_names_them() {
         for (json, told) in [
+            (r#"{"gen_length":64,"gen-length":8}"#, "`gen-length` is there twice, give it once"),
             (r#"{"step":1}"#, "unknown option \"step\", did you mean \"steps\"? (known: gen_length, "),
+            (
+                r#"{"cost-curve":"shipped"}"#,
+                "`cost_curve` was removed, version 0.1.0 had it: omit it, freedave drafts as many lanes as are nearly free",
+            ),
             (r#"{"steps":"1"}"#, "`steps` is \"1\", expected a whole number from 0 on"),
             (r#"{"steps":-1}"#, "`steps` is -1, expected a whole number from 0 on"),
             (r#"{"steps":1.5}"#, "`steps` is 1.5, expected a whole number from 0 on"),

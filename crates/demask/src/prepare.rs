@@ -1,38 +1,118 @@
 //! Construction of a session from a request: explicit values are checked, missing ones are chosen to fit the model.
 
-use demask_checkpoint::{Holes, SamplerDefaults};
-use demask_decode::{
-    CacheSpec, CanvasSpec, DecoderSpec, Named, OptionsError, Others, Remasking, Schedule, Session, SessionOptions,
-    StopRule, complete,
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
 };
+
+use demask_checkpoint::{Holes, SamplerDefaults, TextStream, Tokenizer};
+use demask_decode::{
+    CacheSpec, CanvasSpec, DecoderSpec, GuideOptions, Named, OptionsError, Others, Remasking, Schedule, Session,
+    SessionOptions, StopRule, complete, transfer::OwnRule,
+};
+use demask_engine::{Detokenizer, NetworkId, Request, Text};
 use demask_step::{Mask, TokenId};
 
 use crate::{
-    Error, OptionError, Options, Prompt, Prompter, SharedCurve,
-    guide::Guiding,
+    Error, OptionError, Options, Prompt, Prompter, guide,
     length::{Length, Limit},
     logprob,
+    model::Guide,
     prompt::Tokens,
-    stopping::EarlyStop,
 };
 
 impl Prompter {
-    /// A session for a prompt.
-    pub fn session(&self, prompt: &Prompt, options: &Options) -> Result<Session, Error> {
-        Ok(self.prepare(prompt, options)?.into_session())
+    /// Gets a prompt ready to be answered, with the guide if the decoder wants one.
+    ///
+    /// # Errors
+    /// If the prompt cannot be put into tokens, or the options contradict each other or the model.
+    pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Request, Error> {
+        self.prepare_with(prompt, options, None)
     }
 
-    /// Session options for a prompt, which is in tokens too, perhaps with a guide and the way to its words; and the length of
-    /// the answer.
-    pub(crate) fn options(
+    /// Gets a prompt ready to be answered by a transfer rule in the place of a decoder.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare), and if a decoder is named, or the rule does not go with the model or the cache policy.
+    pub fn prepare_by(&self, rule: OwnRule, prompt: &Prompt, options: &Options) -> Result<Request, Error> {
+        if let Some(decoder) = &options.decoder {
+            return Err(OptionsError::own_rule_beside_decoder(rule.name(), decoder.name()).into());
+        }
+        self.prepare_with(prompt, options, Some(rule))
+    }
+
+    /// Returns the session of a prompt alone, to be run by hand.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    pub fn session(&self, prompt: &Prompt, options: &Options) -> Result<Session, Error> {
+        let tokens = self.tokenize(prompt, options)?;
+        Ok(self.lay_out(prompt, tokens, options, guide::choose(&self.guides, options)?)?.0)
+    }
+
+    fn prepare_with(&self, prompt: &Prompt, options: &Options, rule: Option<OwnRule>) -> Result<Request, Error> {
+        let started = Instant::now();
+        let guide = guide::choose(&self.guides, options)?;
+        let tokens = self.tokenize(prompt, options)?;
+        let holes = tokens.holes.clone();
+        let (mut session, length) = self.lay_out(prompt, tokens, options, guide)?;
+        if let Some(rule) = rule {
+            session = session.decided_by(rule)?;
+        }
+        let stops = options.stop.clone().unwrap_or_default();
+        if !stops.is_empty() {
+            self.tokenizer()?;
+        }
+        let detokenizer = self.text.tokenizer.as_ref().map(detokenizer);
+        let text = if prompt.infills() {
+            Text::of_holes(detokenizer, holes)
+        } else {
+            Text::of_answer(detokenizer, stops, options.include_stop == Some(true))
+        };
+        let request = Request::of_answer(session, text, started.elapsed());
+        let mut request = request.guided_by(guide).with_advice(length.when_cut());
+        request.set_deadline(options.deadline_ms.and_then(|limit| started.checked_add(Duration::from_millis(limit))));
+        Ok(request)
+    }
+
+    /// Lays out the canvas of a prompt, which is in tokens too, perhaps with a guide.
+    fn lay_out(
         &self,
         prompt: &Prompt,
         tokens: Tokens,
         options: &Options,
-        guide: Option<Guiding<'_>>,
+        guide: Option<usize>,
+    ) -> Result<(Session, Length), Error> {
+        let guide = guide.map(|index| &self.guides[index]);
+        let guide = guide.map(|Guide { prompter, bridge, .. }| bridge.options(prompter, prompt, &tokens.ids, options));
+        let (session_options, length) = self.options(tokens, options, guide.transpose()?)?;
+        let mut session = Session::new(session_options)?;
+        if let Some(kept) = length.kept {
+            session.keep(kept);
+        }
+        Ok((session, length))
+    }
+
+    /// Returns the networks that a request runs on: the model's own, and its guide's.
+    pub(crate) fn networks(&self, request: &Request) -> Vec<NetworkId> {
+        let guide = self.guides.get(request.guide().unwrap_or(0)).map(|guide| &*guide.prompter);
+        let machines = [Some(self), guide].into_iter().flatten().filter_map(|prompter| prompter.machine.get());
+        machines.map(|machine| machine.network).collect()
+    }
+
+    /// Returns the rows that one forward of its network may have; 0 before it is loaded.
+    pub(crate) fn rows(&self) -> usize {
+        self.machine.get().map_or(0, |machine| machine.rows)
+    }
+
+    /// Session options for a prompt, which is in tokens, perhaps with a guide; and the length of
+    /// the answer.
+    fn options(
+        &self,
+        tokens: Tokens,
+        options: &Options,
+        guide: Option<GuideOptions>,
     ) -> Result<(SessionOptions, Length), Error> {
-        let guide =
-            guide.map(|guide| guide.bridge.options(guide.prompter, prompt, &tokens.ids, options)).transpose()?;
         check_guided(guide.is_some(), options)?;
         let (own, named, length) = self.session_options(tokens, options)?;
         let Some(guide) = guide else { return Ok((complete(&own, named), length)) };
@@ -64,6 +144,7 @@ impl Prompter {
         let named = options.named(self.usual(sampler.is_some(), infill));
         let decoding = self.family().decoding();
         let temperature = options.temperature.unwrap_or(defaults.temperature);
+        let (stop, fill) = self.stop_rule(options)?;
         let chosen = SessionOptions {
             block_length: options.block_length.or_else(|| self.default_block_length(&defaults.canvas, options)),
             steps: options.steps.or(defaults.steps),
@@ -80,10 +161,10 @@ impl Prompter {
             confidence: decoding.confidence,
             seed: options.seed.unwrap_or(0),
             top_logprobs: self.alternatives("top_logprobs", options.top_logprobs)?,
-            cost_curve: options.cost_curve.as_ref().map(SharedCurve::curve),
             end_ids: if options.ignores_eos() { Vec::new() } else { self.end_ids().to_vec() },
             stop_ids: self.stop_ids(options)?,
-            stop: self.stop_rule(options)?,
+            stop,
+            fill,
             suppress: match (infill, options.suppress_eos == Some(true)) {
                 // A hole is filled with text: an end in front of what follows it would be none. No program strikes it out.
                 (true, _) => self.end_ids().to_vec(),
@@ -138,11 +219,11 @@ impl Prompter {
         }
     }
 
-    /// The stop rule, with the token that it fills with.
-    fn stop_rule(&self, options: &Options) -> Result<StopRule, Error> {
-        let stop = if options.stops_early() { options.early_stop() } else { EarlyStop::Never };
+    /// The stop rule, and the token that it fills with.
+    fn stop_rule(&self, options: &Options) -> Result<(StopRule, TokenId), Error> {
+        let stop = if options.stops_early() { options.early_stop() } else { StopRule::Never };
         let fill = if stop.fills() { self.eos_ids()?.first().copied() } else { None };
-        Ok(stop.rule(fill.unwrap_or(0)))
+        Ok((stop, fill.unwrap_or(0)))
     }
 
     /// Refuses options that would be ignored.
@@ -151,8 +232,8 @@ impl Prompter {
         let even = !matches!(options.schedule, Some(Schedule::Dream | Schedule::DreamTotal));
         let greedy = options.temperature.unwrap_or(0.0) == 0.0;
         let ar = "for autoregressive decoding, which takes one token after the other";
-        let rule = options.stop_rule.filter(|rule| *rule != EarlyStop::Never);
-        let with_masks = rule.is_some_and(|rule| rule != EarlyStop::Prefix);
+        let rule = options.stop_rule.filter(|rule| *rule != StopRule::Never);
+        let with_masks = rule.is_some_and(|rule| rule != StopRule::Prefix);
         let checks = [
             (options.stop_rule.is_some() && options.no_early_stop == Some(true), "no_early_stop", "beside `stop_rule`"),
             (rule.is_some() && options.ignores_eos(), "stop_rule", "with `ignore_eos`, where no token ends anything"),
@@ -257,6 +338,31 @@ impl Prompter {
         let free = options.steps.is_none() && options.schedule.is_none();
         self.defaults().block_length.filter(|length| free && gen_length % length == 0)
     }
+}
+
+/// Text of one answer's tokens, by a tokenizer.
+struct Words {
+    stream: TextStream<Arc<Tokenizer>>,
+    tokenizer: Arc<Tokenizer>,
+}
+
+impl Detokenizer for Words {
+    fn push(&mut self, token: TokenId) -> String {
+        self.stream.push(token)
+    }
+
+    fn finish(&mut self) -> String {
+        self.stream.finish()
+    }
+
+    fn decode(&self, tokens: &[TokenId]) -> String {
+        self.tokenizer.decode(tokens, true)
+    }
+}
+
+fn detokenizer(tokenizer: &Arc<Tokenizer>) -> Box<dyn Detokenizer> {
+    let tokenizer = Arc::clone(tokenizer);
+    Box::new(Words { stream: TextStream::new(Arc::clone(&tokenizer), true), tokenizer })
 }
 
 /// A family's own settings of static decoding.

@@ -85,7 +85,7 @@ impl Prompt {
         }
     }
 
-    /// Returns whether it has holes to fill in place of an answer behind it.
+    /// Returns whether it has holes to fill in place of an answer after it.
     pub(crate) fn infills(&self) -> bool {
         matches!(self, Self::Infill(_) | Self::Segments(_))
     }
@@ -233,7 +233,7 @@ impl Prompter {
         if bytes > most { Err(Error::TextTooLong { bytes, context, most }) } else { Ok(()) }
     }
 
-    /// Refuses text that contains the mask: whoever wrote it asks for no hole.
+    /// Refuses text that contains the mask: its writer asks for no hole.
     fn check_text(&self, ids: &[TokenId]) -> Result<(), Error> {
         match self.facts().mask_id {
             Some(mask) if ids.contains(&mask) => Err(Error::MaskInPrompt),

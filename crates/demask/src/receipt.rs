@@ -17,9 +17,6 @@ pub struct Receipt {
     /// How to get a longer answer, if this one was cut by its length; names of options stand in backticks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub more: Option<String>,
-    /// Origin of the requested cost curve, if it was not measured on this model and machine.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cost_curve_note: Option<String>,
     /// Forwards of the guide.
     pub guide_nfe: usize,
     /// Counts of the guide, if there was one.
@@ -57,7 +54,7 @@ fn is_zero(count: &usize) -> bool {
 }
 
 /// Seconds by part. Where requests share forwards, a request's part of a forward is that of its rows (see
-/// [`Spent`](crate::scheduler::Spent)), so that the seconds of all requests together are those of the clock.
+/// [`Spent`](demask_engine::Spent)), so that the seconds of all requests together are those of the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Seconds {
     /// Loading the model, before the answer.
@@ -115,7 +112,7 @@ pub fn peak_memory() -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Lets [`peak_memory`] begin anew with what is resident now. Where the system does not offer it, nothing changes.
+/// Lets [`peak_memory`] begin again with the memory that is resident now. Where the system does not offer it, nothing changes.
 pub fn forget_peak_memory() {
     // 5: the peak alone (proc_pid_clear_refs(5)).
     let _ = std::fs::write("/proc/self/clear_refs", "5");

@@ -1,8 +1,6 @@
-//! Recorded predictions: what networks predicted in a run, kept for its trace, or told to a run instead of its own.
+//! Recorded predictions: what networks predicted in a run, kept for its trace.
 
-use std::{collections::VecDeque, mem};
-
-use demask_step::{Judged, NO_TOKEN, Predictions, Request, TokenId};
+use demask_step::{Judged, NO_TOKEN, Predictions, TokenId};
 use serde::{Deserialize, Serialize};
 
 /// Predictions of one sequence in one forward, as a trace holds them. Arrays run lane after lane, position after position.
@@ -98,54 +96,5 @@ impl Record {
             top: predictions.top.iter().map(|&(token, probability)| (token, probability.into())).collect(),
             judged: predictions.judged.iter().map(judged).collect(),
         }
-    }
-}
-
-/// Predictions for each feed of a session, which take the place of the networks' own.
-#[derive(Debug, Clone, Default)]
-pub struct Script {
-    feeds: VecDeque<Vec<Predictions>>,
-}
-
-impl Script {
-    /// Makes one of the predictions of each feed.
-    pub fn new(feeds: Vec<Vec<Predictions>>) -> Self {
-        Self { feeds: feeds.into() }
-    }
-
-    /// Returns what to feed in place of `answers`, which it costs all the same. They are fed themselves behind its end.
-    pub(crate) fn next(&mut self, answers: &[Predictions]) -> Vec<Predictions> {
-        let Some(mut feed) = self.feeds.pop_front() else { return answers.to_vec() };
-        feed.iter_mut().zip(answers).for_each(|(told, ran)| told.cost = ran.cost);
-        feed
-    }
-}
-
-/// Predictions that a request gets, and those that are kept.
-#[derive(Debug, Default)]
-pub(crate) struct Tape {
-    /// Predictions in place of the networks'.
-    pub(crate) script: Option<Script>,
-    /// Records whether predictions are kept.
-    pub(crate) records: bool,
-    /// Records that were kept since they were last taken.
-    kept: Vec<Record>,
-    feeds: usize,
-}
-
-impl Tape {
-    /// Keeps what was predicted for the pending requests of a session, if anybody wants it.
-    pub(crate) fn keep(&mut self, requests: &[Request], network: impl Fn(&Request) -> usize, answers: &[Predictions]) {
-        if self.records {
-            let records =
-                requests.iter().zip(answers).map(|(request, answer)| Record::of(self.feeds, network(request), answer));
-            self.kept.extend(records);
-        }
-        self.feeds += 1;
-    }
-
-    /// Takes what was kept.
-    pub(crate) fn take(&mut self) -> Vec<Record> {
-        mem::take(&mut self.kept)
     }
 }

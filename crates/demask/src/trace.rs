@@ -3,16 +3,13 @@
 //! Lines with `position` are commits, all others say with `event` what they are. Traces of older versions are read; a newer
 //! one is refused.
 
-use std::{
-    io::{self, BufRead, Write},
-    ops::ControlFlow,
-};
+use std::io::{self, BufRead, Write};
 
 use demask_decode::Event;
 use demask_step::{NO_TOKEN, TokenId};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Generation, Model, Options, Prompt, Prompter, RunEvent, model::Front, record::Record};
+use crate::{Prompter, record::Record};
 
 /// One line of a trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,7 +26,7 @@ pub enum TraceLine {
         model: String,
         /// Prompt tokens.
         prompt: Vec<u32>,
-        /// Positions behind the prompt.
+        /// Positions after the prompt.
         length: usize,
         /// Tokens that stand among them from the start: what infilling fills around.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -142,7 +139,7 @@ pub enum TraceLine {
     },
 }
 
-/// A token that was given, behind the first mask.
+/// A token that was given, after the first mask.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Given {
     /// Position in the canvas.
@@ -224,17 +221,13 @@ pub struct TokenTexts {
 
 impl TokenTexts {
     /// Returns all texts of a model with a tokenizer; none without.
-    pub fn of(model: &Model) -> Self {
-        Self::of_front(&model.front)
-    }
-
-    pub(crate) fn of_front(front: &Front) -> Self {
+    pub fn of(model: &Prompter) -> Self {
         // Of several, a trace does not say which one speaks.
-        let guide = if let [guide] = &front.guides[..] { Some(&guide.prompter) } else { None };
-        Self { own: all_texts(&front.prompter), guide: guide.map(all_texts).unwrap_or_default() }
+        let guide = if let [guide] = &model.guides[..] { Some(&*guide.prompter) } else { None };
+        Self { own: all_texts(model), guide: guide.map(all_texts).unwrap_or_default() }
     }
 
-    /// Returns no texts, where nobody looks them up.
+    /// Returns no texts, where none is looked up.
     pub fn none() -> Self {
         Self::default()
     }
@@ -265,35 +258,30 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Makes one for requests to a model with these options.
-    pub fn new(model: &Model, options: &Options) -> Self {
-        Self::of(model.prompter(), options.seed.unwrap_or(0))
-    }
-
     /// Makes one for requests to a model with this seed.
-    pub(crate) fn of(prompter: &Prompter, seed: u64) -> Self {
-        Self { model: prompter.name().to_owned(), mask: prompter.facts().mask_id, seed }
+    pub fn new(model: &Prompter, seed: u64) -> Self {
+        Self { model: model.name().to_owned(), mask: model.facts().mask_id, seed }
     }
 
-    /// Returns the line of what has happened, if it has one.
-    pub fn line(&self, progress: &RunEvent<'_>, texts: &TokenTexts) -> Option<TraceLine> {
+    /// Returns the line of an event, if it has one.
+    pub fn line(&self, event: &Event, texts: &TokenTexts) -> Option<TraceLine> {
         let text = |token| texts.text(token).map(str::to_owned);
-        Some(match *progress {
-            RunEvent::Started { canvas, prompt_tokens, positions, decoder, cache, .. } => TraceLine::Header {
+        Some(match *event {
+            Event::Started(ref started) => TraceLine::Header {
                 event: HeaderTag::Header,
                 version: TRACE_VERSION,
                 model: self.model.clone(),
-                prompt: canvas[..prompt_tokens].to_vec(),
-                length: positions,
-                given: self.given(&canvas[prompt_tokens..], prompt_tokens, texts),
-                decoder: decoder.to_owned(),
-                cache: cache.to_owned(),
+                prompt: started.canvas[..started.prompt_tokens].to_vec(),
+                length: started.positions,
+                given: self.given(&started.canvas[started.prompt_tokens..], started.prompt_tokens, texts),
+                decoder: started.decoder.clone(),
+                cache: started.cache.clone(),
                 seed: self.seed,
             },
-            RunEvent::Event(Event::Commit { step, position, token, confidence }) => {
+            Event::Commit { step, position, token, confidence } => {
                 TraceLine::Commit { step, position, token, confidence, text: text(token) }
             }
-            RunEvent::Event(Event::Replace { step, position: at, from, to, confidence }) => TraceLine::Replace {
+            Event::Replace { step, position: at, from, to, confidence } => TraceLine::Replace {
                 event: ReplaceTag::Replace,
                 step,
                 at,
@@ -302,35 +290,28 @@ impl Tracer {
                 confidence,
                 text: to.and_then(text),
             },
-            RunEvent::Predicted(record) => {
-                TraceLine::Predictions { event: PredictionsTag::Predictions, record: record.clone() }
-            }
-            RunEvent::Event(Event::Draft { step, draft, position: at, token, confidence, accepted }) => {
-                TraceLine::Draft {
-                    event: DraftTag::Draft,
-                    step,
-                    draft,
-                    at,
-                    token,
-                    confidence,
-                    accepted,
-                    text: text(token),
-                }
-            }
-            RunEvent::Event(Event::Target { step, draft, position: at, token, confidence, by_guide: guide }) => {
+            Event::Predicted { step, network, ref predictions } => TraceLine::Predictions {
+                event: PredictionsTag::Predictions,
+                record: Record::of(step, network, predictions),
+            },
+            Event::Draft { step, draft, position: at, token, confidence, accepted } => TraceLine::Draft {
+                event: DraftTag::Draft,
+                step,
+                draft,
+                at,
+                token,
+                confidence,
+                accepted,
+                text: text(token),
+            },
+            Event::Target { step, draft, position: at, token, confidence, by_guide: guide } => {
                 let text = if guide { texts.text_of_guide(token).map(str::to_owned) } else { text(token) };
                 TraceLine::Target { event: TargetTag::Target, step, draft, at, token, confidence, guide, text }
             }
-            RunEvent::Event(Event::Step { step, nfe, rows, drafts, accepted, rejected }) => {
+            Event::Step { step, nfe, rows, drafts, accepted, rejected, .. } => {
                 TraceLine::Step { event: StepTag::Step, step, nfe, rows, drafts, accepted, rejected }
             }
-            RunEvent::Began { .. }
-            | RunEvent::Canvas(_)
-            | RunEvent::Logprob { .. }
-            | RunEvent::Left { .. }
-            | RunEvent::Text(_)
-            | RunEvent::Hole { .. }
-            | RunEvent::Draws { .. } => return None,
+            _ => return None,
         })
     }
 
@@ -343,25 +324,6 @@ impl Tracer {
             text: texts.text(token).map(str::to_owned),
         };
         response.iter().enumerate().filter(known).map(give).collect()
-    }
-}
-
-impl Model {
-    /// Answers a prompt, and returns what happened on the way beside the answer: the canvas, commits and steps.
-    ///
-    /// # Errors
-    /// As [`generate_with`](Self::generate_with).
-    pub fn trace(
-        &mut self,
-        prompt: impl Into<Prompt>,
-        options: &Options,
-    ) -> Result<(Generation, Vec<TraceLine>), Error> {
-        let (tracer, texts, mut lines) = (Tracer::new(self, options), TokenTexts::of(self), Vec::new());
-        let answer = self.watch(&prompt.into(), options, &mut |progress| {
-            lines.extend(tracer.line(&progress, &texts));
-            ControlFlow::Continue(())
-        })?;
-        Ok((answer, lines))
     }
 }
 

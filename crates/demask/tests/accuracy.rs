@@ -18,14 +18,15 @@ use std::{
 
 use crate::common::{Device, emulated};
 use demask::internals::{
-    DeviceOptions, Opened, RequestId,
+    DeviceOptions, ModelByHand, Opened,
     checkpoint::ModelFiles,
     cpu::isa::{Isa, Tier},
     decode::Session,
+    engine::RequestId,
     step::{Mask, Predictions, SequenceId, SequenceNeeds, SequenceStep, Work},
     tensor::Dtype,
 };
-use demask::{ActivationChoice, Class, DtypeChoice, Model, Options, Prompt, WeightChoice};
+use demask::{ActivationChoice, DtypeChoice, Model, Options, Prompt, WeightChoice};
 use demask_cuda::CudaOptions;
 use demask_testkit::by_hand::ByHand;
 use serde_json::Value;
@@ -105,13 +106,13 @@ fn listed(variable: &str, name: &str) -> bool {
     std::env::var(variable).map_or(true, |list| list.split(',').any(|listed| listed == name))
 }
 
-fn load(name: &str, tier: Tier, dtype: DtypeChoice) -> Model {
+fn load(name: &str, tier: Tier, dtype: DtypeChoice) -> ModelByHand {
     load_on(name, &DeviceOptions { tier: Some(tier), dtype, threads: Some(1), ..DeviceOptions::default() })
 }
 
-fn load_on(name: &str, device: &DeviceOptions) -> Model {
+fn load_on(name: &str, device: &DeviceOptions) -> ModelByHand {
     let files = ModelFiles::directory(root().join("demo").join(name)).unwrap();
-    Model::load(files, device, &mut |_| true).unwrap()
+    Model::load(files, device, &mut |_| true).unwrap().by_hand().unwrap()
 }
 
 /// The number behind the phrase that every solution ends with.
@@ -129,20 +130,20 @@ struct Outcome {
 }
 
 /// Reference decoding of a whole solution.
-fn reference(model: &Model) -> Options {
+fn reference(model: &ModelByHand) -> Options {
     let causal = model.prompter().facts().mask == Mask::Causal;
     let decoder = (!causal).then(|| "static".parse().unwrap());
     Options { gen_length: Some(64), decoder, ..Options::default() }
 }
 
 /// Solves problems by reference decoding.
-fn solve(model: &mut Model, problems: &[(String, i64)]) -> Outcome {
+fn solve(model: &mut ModelByHand, problems: &[(String, i64)]) -> Outcome {
     let options = reference(model);
     solve_with(model, problems, options)
 }
 
 /// Solves problems, many sessions at a time.
-fn solve_with(model: &mut Model, problems: &[(String, i64)], options: Options) -> Outcome {
+fn solve_with(model: &mut ModelByHand, problems: &[(String, i64)], options: Options) -> Outcome {
     let block_length = (model.prompter().facts().mask == Mask::Full).then_some(16);
     let options = Options { block_length, ..options };
     let mut outcome = Outcome { right: 0, forwards: 0, tokens: Vec::new() };
@@ -151,16 +152,14 @@ fn solve_with(model: &mut Model, problems: &[(String, i64)], options: Options) -
             .iter()
             .map(|(question, _)| model.prompter().session(&Prompt::user(question.as_str(), None), &options).unwrap())
             .collect();
-        let ids = sessions.into_iter().map(|session| model.submit(session, Class::default()).unwrap());
+        let ids = sessions.into_iter().map(|session| model.submit(session).unwrap());
         let ids: Vec<RequestId> = ids.collect();
         let mut over = HashMap::new();
         while !model.is_idle() {
-            over.extend(model.step(&mut |_, _| ControlFlow::Continue(())));
+            over.extend(model.step(&mut |_| ControlFlow::Continue(())));
         }
         for (id, (_, expected)) in ids.into_iter().zip(group) {
-            let Some(Ok(demask::internals::Outcome::Session(session))) = over.remove(&id) else {
-                panic!("a session ends")
-            };
+            let session: Session = over.remove(&id).unwrap().unwrap().into_job().unwrap();
             let output = session.output();
             let text = model.prompter().tokenizer().unwrap().decode(&output.tokens, true);
             outcome.right += usize::from(answer(&text) == Some(*expected));
@@ -383,7 +382,7 @@ fn log_probability(logits: &[f32], token: u32) -> f32 {
 }
 
 /// Runs one step of a session's first sequence and asks for all logits.
-fn step(model: &mut Model, sequence: SequenceId, session: &Session, out: &mut Predictions) {
+fn step(model: &mut ModelByHand, sequence: SequenceId, session: &Session, out: &mut Predictions) {
     let request = &session.requests()[0];
     let mut ask = request.ask.clone();
     ask.wanted.logits = true;
@@ -403,7 +402,7 @@ struct Compared {
 
 impl Compared {
     /// Compares what two models decide in the first `most` steps of each problem; the canvases are the first one's.
-    fn of([expected, found]: [&mut Model; 2], problems: &[(String, i64)], most: usize, what: &str) -> Self {
+    fn of([expected, found]: [&mut ModelByHand; 2], problems: &[(String, i64)], most: usize, what: &str) -> Self {
         let (options, mut compared) = (reference(expected), Self::default());
         for (question, _) in problems {
             let mut session = expected.prompter().session(&Prompt::user(question.as_str(), None), &options).unwrap();
@@ -487,13 +486,13 @@ fn emulated_gpu_decides_as_the_processor_does_but_for_ties_within_rounding(name:
 #[test]
 fn emulated_gpu_multiplies_the_quantised_weights_of_the_processor() {
     const TOKENS: [u32; 9] = [3, 1, 4, 1, 5, 9, 2, 6, 5];
-    let logits = |model: &mut Model| model.network_mut().inspect(&TOKENS, Mask::Causal, false).unwrap().logits;
+    let logits = |model: &mut ModelByHand| model.network_mut().inspect(&TOKENS, Mask::Causal, false).unwrap().logits;
     for weights in [WeightChoice::Q8, WeightChoice::Q4] {
         let device = DeviceOptions { quantize: weights, dtype: DtypeChoice::F32, ..DeviceOptions::default() };
         let expected = logits(&mut load_on("demo-qwen", &device));
         let backend = emulated(CudaOptions { dtype: Dtype::F32, quantisation: weights.quantisation() });
         let opened = Opened::open(ModelFiles::directory(root().join("demo/demo-qwen")).unwrap()).unwrap();
-        let found = logits(&mut opened.load_on(backend, None, &mut |_| true).unwrap());
+        let found = logits(&mut opened.load_on(backend, None, &mut |_| true).unwrap().by_hand().unwrap());
         let scale = expected.iter().fold(0f32, |most, value| most.max(value.abs()));
         let moved = expected.iter().zip(&found).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
         assert!(expected.len() == found.len() && moved <= 1e-4 * scale, "{weights}: {moved} of {scale}");

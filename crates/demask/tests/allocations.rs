@@ -10,11 +10,12 @@ use std::{
 };
 
 use common::{quantised, runner, runner_of, specs, tiers};
-use demask::Class;
+use demask::Request;
 use demask::internals::{
-    Scheduler,
     cpu::{isa::Isa, linear::Products},
     decode::{CanvasSpec, GuideOptions, ModelFacts, Remasking, Session, SessionOptions, StopRule},
+    engine::Scheduler,
+    model_parts::ArchSpec,
     step::{HeadRequest, Lanes, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan},
 };
 
@@ -113,18 +114,21 @@ fn forwards_of_the_scheduler() {
         (0, "static", "prefix"),
         (1, "factor", "dual"),
         (1, "threshold:tau=1,cap", "freecache:block=4"),
-        (0, "static", "freecache:block=auto,sure=1,hold=4"),
     ] {
         ticks_with(shift, decoder, cache, 0.0);
+    }
+    ticks_with(0, "p2", "none", 0.0);
+    for decoder in ["edit", "edit:penalty=0.5", "edit:tau=0.5,edit=0.4,post=2,confirm,penalty=2"] {
+        ticks_of(&specs()[2].1, decoder, "block", 0.0);
     }
     for (decoder, cache) in [
         ("static", "dkv:refresh=4"),
         ("static", "dkv:variant=greedy"),
         ("static", "dllm:prompt=3,response=2"),
-        ("static", "dllm:response=6,rows=predicted,doubt=0.9,count=tokens"),
+        ("static", "dllm:response=6,count=tokens"),
         ("static", "dllm:response=6,rows=drift,count=forwards"),
-        ("static", "dllm:response=6,rows=drift,rho=0.5,select=shared,layer=2"),
-        ("threshold", "dllm:rows=block,phase=block,response=3"),
+        ("static", "dllm:response=6,rows=drift,rho=0.5"),
+        ("threshold", "dllm:rows=block,response=3"),
         ("slowfast:explore=2", "none"),
         ("slowfast:explore=2", "dllm:prompt=4,response=3"),
         ("slowfast:explore=2", "dual"),
@@ -144,22 +148,27 @@ fn forwards_of_the_scheduler() {
 
 fn ticks_with(shift: u32, decoder: &str, cache: &str, cfg_scale: f32) {
     let (_, spec) = specs().remove(shift as usize);
+    ticks_of(&spec, decoder, cache, cfg_scale);
+}
+
+fn ticks_of(spec: &ArchSpec, decoder: &str, cache: &str, cfg_scale: f32) {
     let (isa, dtype) = tiers().pop().unwrap();
     let mut scheduler = Scheduler::new().with_leak(|leak| panic!("{leak}"));
-    let network = scheduler.add(runner(&spec, isa, dtype, 1));
+    let network = scheduler.add(runner(spec, isa, dtype, 1));
     let facts = ModelFacts {
-        mask: Mask::Full,
-        shift,
+        mask: spec.attention,
+        shift: spec.shift as u32,
         mask_id: Some(69),
         vocab: 70,
         context: 512,
         layers: 3,
         blocks: demask_step::BlockRules::default(),
+        free_rows: demask_decode::FREE_ROWS,
     };
     let canvas = CanvasSpec::Prompt { tokens: vec![1, 2, 3], gen_length: 64 };
     let options = SessionOptions {
         stop: StopRule::Never,
-        block_length: Some(8),
+        block_length: (spec.attention == Mask::Full).then_some(8),
         remasking: if cache.contains("greedy") { Remasking::Random } else { Remasking::LowConfidence },
         decoder: decoder.parse().unwrap(),
         cache: cache.parse().unwrap(),
@@ -167,11 +176,11 @@ fn ticks_with(shift: u32, decoder: &str, cache: &str, cfg_scale: f32) {
         ..SessionOptions::new(facts, canvas)
     };
     let session = Session::new(options).unwrap();
-    scheduler.submit(session, &[network], Class::default()).unwrap();
+    scheduler.submit(Request::new(session), &[network]).unwrap();
     let mut over = Vec::with_capacity(1);
     let mut tick = || {
-        let mut look = |_, session: &mut Session| {
-            session.events().for_each(drop);
+        let mut look = |request: &mut Request| {
+            request.session_mut().unwrap().events().for_each(drop);
             ControlFlow::Continue(())
         };
         scheduler.step(&mut look, &mut over);
@@ -209,6 +218,7 @@ fn forwards_that_many_share() {
             context: 512,
             layers: 3,
             blocks: demask_step::BlockRules::default(),
+            free_rows: demask_decode::FREE_ROWS,
         }
     };
     let methods = [
@@ -220,7 +230,7 @@ fn forwards_that_many_share() {
         ("guided:verify=4", "dual", 0.5),
         ("static", "dllm:rho=0,first_layer=same", 0.0),
     ];
-    let submit = |scheduler: &mut Scheduler<_, _>| {
+    let submit = |scheduler: &mut Scheduler<_>| {
         for (index, (decoder, cache, cfg_scale)) in methods.into_iter().enumerate() {
             let canvas = CanvasSpec::Prompt { tokens: vec![1, 2, 3], gen_length: 96 };
             let guide = decoder.starts_with("guided").then(|| GuideOptions {
@@ -239,12 +249,12 @@ fn forwards_that_many_share() {
                 top_logprobs: (index % 2 == 0).then_some(3 * index),
                 ..SessionOptions::new(facts(Mask::Full, 0), canvas)
             };
-            scheduler.submit(Session::new(options).unwrap(), &on, Class::default()).unwrap();
+            scheduler.submit(Request::new(Session::new(options).unwrap()), &on).unwrap();
         }
     };
     let mut over = Vec::with_capacity(methods.len());
-    let mut look = |_, session: &mut Session| {
-        session.events().for_each(drop);
+    let mut look = |request: &mut Request| {
+        request.session_mut().unwrap().events().for_each(drop);
         ControlFlow::Continue(())
     };
     // Once to the end of all of them: so many rows and requests as then share a forward have their places.
@@ -255,9 +265,9 @@ fn forwards_that_many_share() {
     over.clear();
     submit(&mut scheduler);
     let mut most = 0;
-    let mut tick = |scheduler: &mut Scheduler<_, _>| {
+    let mut tick = |scheduler: &mut Scheduler<_>| {
         let ran = scheduler.step(&mut look, &mut over);
-        most = most.max(ran.works);
+        most = most.max(ran.requests);
         over.is_empty()
     };
     for _ in 0..60 {
@@ -285,8 +295,8 @@ fn forwards_behind_a_prefix() {
         network.keep_prefixes(1 << 30);
         let network = scheduler.add(network);
         let mut over = Vec::with_capacity(1);
-        let mut look = |_, session: &mut Session| {
-            session.events().for_each(drop);
+        let mut look = |request: &mut Request| {
+            request.session_mut().unwrap().events().for_each(drop);
             ControlFlow::Continue(())
         };
         for warm in [false, true] {
@@ -298,6 +308,7 @@ fn forwards_behind_a_prefix() {
                 context: 512,
                 layers: 3,
                 blocks: demask_step::BlockRules::default(),
+                free_rows: demask_decode::FREE_ROWS,
             };
             let canvas = CanvasSpec::Prompt { tokens: (0..64).collect(), gen_length: 64 };
             let options = SessionOptions {
@@ -306,7 +317,7 @@ fn forwards_behind_a_prefix() {
                 cache: "block".parse().unwrap(),
                 ..SessionOptions::new(facts, canvas)
             };
-            scheduler.submit(Session::new(options).unwrap(), &[network], Class::default()).unwrap();
+            scheduler.submit(Request::new(Session::new(options).unwrap()), &[network]).unwrap();
             for _ in 0..6 {
                 scheduler.step(&mut look, &mut over);
             }
@@ -321,7 +332,7 @@ fn forwards_behind_a_prefix() {
                 scheduler.step(&mut look, &mut over);
             }
             let finished = over.remove(0);
-            assert_eq!(finished.work.counts().cached, if warm { 64 } else { 0 });
+            assert_eq!(finished.session().unwrap().counts().cached, if warm { 64 } else { 0 });
         }
     }
 }

@@ -21,6 +21,7 @@ pub(crate) const ARROWS: &[(&str, &[&str])] = &[
     ("demask-model", &["demask-step", "demask-tensor"]),
     ("demask-checkpoint", &["demask-step", "demask-model", "demask-tensor"]),
     ("demask-decode", &["demask-step"]),
+    ("demask-engine", &["demask-decode", "demask-step"]),
     (
         "demask",
         &[
@@ -32,6 +33,7 @@ pub(crate) const ARROWS: &[(&str, &[&str])] = &[
             "demask-model",
             "demask-checkpoint",
             "demask-decode",
+            "demask-engine",
         ],
     ),
     ("demask-figures", &[]),
@@ -185,8 +187,8 @@ fn every_package_but_those_for_tests_can_be_published() {
     for package in packages(&metadata) {
         let name = package["name"].as_str().unwrap();
         // The suites of testkit are for the methods of others, too. What is Python's goes to Python's registry, as a wheel.
-        let kept = ["demask-cuda-emulator", "demask-lab", "demask-python"].contains(&name);
-        let why = "publish = false is for our tests and our laboratory, and for what is published elsewhere";
+        let kept = ["demask-cuda-emulator", "demask-python"].contains(&name);
+        let why = "publish = false is for our tests, and for what is published elsewhere";
         assert_eq!(package["publish"].as_array().is_some(), kept, "{name}: {why}");
         if kept {
             continue;

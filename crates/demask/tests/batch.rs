@@ -2,12 +2,30 @@
 
 use std::{collections::HashMap, ops::ControlFlow, path::Path, time::Instant};
 
-use demask::internals::{DeviceOptions, Outcome, RequestId, RunEvent, checkpoint::ModelFiles};
-use demask::{Class, Error, Generation, Model, Options, Prompt};
+use demask::internals::{DeviceOptions, ModelByHand, Opened, checkpoint::ModelFiles};
+use demask::{Error, Generation, Model, Options, Prompt, Request};
 
 pub fn load(name: &str) -> Model {
     let files = ModelFiles::directory(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo").join(name)).unwrap();
     Model::load(files, &DeviceOptions::default(), &mut |_| true).unwrap()
+}
+
+/// A model with guides, each with a name of its own or that of its model.
+pub fn load_guided(name: &str, guides: &[Option<&str>]) -> Model {
+    let open = |name: &str| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo").join(name);
+        Opened::open(ModelFiles::directory(folder).unwrap()).unwrap()
+    };
+    let opened = guides.iter().fold(open(name), |opened, guide| match guide {
+        Some(name) => opened.guided_by_named(*name, open("demo-qwen")).unwrap(),
+        None => opened.guided_by(open("demo-qwen")).unwrap(),
+    });
+    opened.load(&DeviceOptions::default(), &[], &mut |_| true).unwrap()
+}
+
+/// The model, to be driven by hand.
+pub fn by_hand(name: &str) -> ModelByHand {
+    load(name).by_hand().unwrap()
 }
 
 pub fn question(index: usize) -> Prompt {
@@ -26,7 +44,7 @@ fn options(index: usize, cache: &str) -> Options {
     }
 }
 
-fn go_on(_: RequestId, _: RunEvent<'_>) -> ControlFlow<()> {
+fn go_on(_: &mut Request) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
@@ -40,16 +58,8 @@ pub fn same(left: &Generation, right: &Generation) {
     assert_eq!((left.receipt.guide_nfe, guided(left)), (right.receipt.guide_nfe, guided(right)));
 }
 
-/// The answer that an outcome is.
-pub fn answer(outcome: Result<Outcome, Error>) -> Result<Generation, Error> {
-    match outcome? {
-        Outcome::Answer(answer) => Ok(*answer),
-        Outcome::Likelihoods(_) | Outcome::Session(_) => panic!("a prompt is answered"),
-    }
-}
-
 /// All answers, `width` requests at a time, in the order of the requests.
-pub fn together(model: &mut Model, requests: &[(Prompt, Options)], width: usize) -> Vec<Generation> {
+pub fn together(model: &mut ModelByHand, requests: &[(Prompt, Options)], width: usize) -> Vec<Generation> {
     let mut answers: Vec<Option<Generation>> = requests.iter().map(|_| None).collect();
     let mut waiting = requests.iter().enumerate();
     let mut running = HashMap::new();
@@ -58,14 +68,14 @@ pub fn together(model: &mut Model, requests: &[(Prompt, Options)], width: usize)
             && let Some((index, (prompt, options))) = waiting.next()
         {
             let prepared = model.prepare(prompt, options).unwrap();
-            running.insert(model.submit(prepared, Class::default()).unwrap(), index);
+            running.insert(model.submit(prepared).unwrap(), index);
         }
         if running.is_empty() {
             assert!(model.is_idle());
             return answers.into_iter().map(Option::unwrap).collect();
         }
         for (id, outcome) in model.step(&mut go_on) {
-            answers[running.remove(&id).unwrap()] = Some(answer(outcome).unwrap());
+            answers[running.remove(&id).unwrap()] = Some(model.generation(outcome).unwrap());
         }
     }
 }
@@ -75,12 +85,12 @@ fn answers_are_those_of_one_request_after_the_other() {
     for (name, caches) in
         [("demo-llada", &["none", "dual"][..]), ("demo-dream", &["prefix"]), ("demo-sdar", &["block"])]
     {
-        let mut model = load(name);
+        let mut model = by_hand(name);
         for cache in caches {
             let requests: Vec<_> = (0..6).map(|index| (question(index), options(index, cache))).collect();
             let alone: Vec<_> = requests
                 .iter()
-                .map(|(prompt, options)| model.watch(prompt, options, &mut |_| ControlFlow::Continue(())).unwrap())
+                .map(|(prompt, options)| model.generate_with(prompt.clone(), options).unwrap())
                 .collect();
             let found = together(&mut model, &requests, 4);
             alone.iter().zip(&found).for_each(|(alone, found)| same(alone, found));
@@ -90,7 +100,7 @@ fn answers_are_those_of_one_request_after_the_other() {
 
 #[test]
 fn receipts_do_not_depend_on_partly_computed_neighbours() {
-    let mut model = load("demo-llada");
+    let mut model = by_hand("demo-llada");
     let caches = ["none", "dllm:prompt=9,response=3", "dual", "dllm:first_layer=same,prompt=4,response=2"];
     let requests: Vec<_> = caches.iter().enumerate().map(|(i, cache)| (question(i), options(i, cache))).collect();
     let alone: Vec<_> = requests.iter().map(|request| together(&mut model, std::slice::from_ref(request), 1)).collect();
@@ -100,7 +110,7 @@ fn receipts_do_not_depend_on_partly_computed_neighbours() {
 
 #[test]
 fn shares_are_the_time_of_the_clock() {
-    let mut model = load("demo-llada");
+    let mut model = by_hand("demo-llada");
     let requests: Vec<_> = (0..6).map(|index| (question(index), options(index, "none"))).collect();
     let started = Instant::now();
     let answers = together(&mut model, &requests, 6);
@@ -119,23 +129,23 @@ fn shares_are_the_time_of_the_clock() {
 
 #[test]
 fn whoever_leaves_leaves_the_others_alone() {
-    let mut model = load("demo-llada");
-    let expected = model.watch(&question(0), &options(0, "dual"), &mut |_| ControlFlow::Continue(())).unwrap();
+    let mut model = by_hand("demo-llada");
+    let expected = model.generate_with(question(0), &options(0, "dual")).unwrap();
     let mut submit = |index| {
         let prepared = model.prepare(&question(index), &options(index, "dual")).unwrap();
-        model.submit(prepared, Class::default()).unwrap()
+        model.submit(prepared).unwrap()
     };
     let (stays, leaves) = (submit(0), submit(1));
     let (mut steps, mut left) = (0, Vec::new());
     while !model.is_idle() {
         steps += 1;
-        left.extend(model.step(&mut |id, _| {
-            if id == leaves && steps > 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        left.extend(model.step(&mut |request| {
+            if request.id() == leaves && steps > 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }));
     }
     assert!(matches!(&left[0], (id, Err(Error::Interrupted)) if *id == leaves));
     assert_eq!((left.len(), left[1].0), (2, stays));
-    same(&answer(left.remove(1).1).unwrap(), &expected);
+    same(&model.generation(left.remove(1).1).unwrap(), &expected);
     // Nobody of that name is there any more, nor ever was of another one's.
     model.cancel(leaves);
     model.cancel(stays);
@@ -143,9 +153,9 @@ fn whoever_leaves_leaves_the_others_alone() {
 
 #[test]
 fn a_cancelled_request_gives_its_memory_back() {
-    let mut model = load("demo-llada");
+    let mut model = by_hand("demo-llada");
     let prepared = model.prepare(&question(0), &options(0, "dual")).unwrap();
-    let id = model.submit(prepared, Class::default()).unwrap();
+    let id = model.submit(prepared).unwrap();
     model.step(&mut go_on);
     model.cancel(id);
     assert!(model.is_idle() && model.step(&mut go_on).is_empty());
@@ -157,15 +167,15 @@ fn a_cancelled_request_gives_its_memory_back() {
 
 #[test]
 fn a_guide_is_not_replaced_while_requests_run_on_it() {
-    let mut model = load("demo-llada");
-    model.set_guide(load("demo-qwen")).unwrap();
+    let mut model = by_hand("demo-llada");
+    model.set_guide(by_hand("demo-qwen")).unwrap();
     let guided = Options { gen_length: Some(32), decoder: Some("guided".parse().unwrap()), ..Options::default() };
     let prepared = model.prepare(&question(0), &guided).unwrap();
-    let id = model.submit(prepared, Class::default()).unwrap();
+    let id = model.submit(prepared).unwrap();
     model.step(&mut go_on);
-    let refused = model.set_guide(load("demo-qwen")).unwrap_err().to_string();
+    let refused = model.set_guide(by_hand("demo-qwen")).unwrap_err().to_string();
     assert_eq!(refused, "1 sequences are open on the network: wait until their requests are over, or cancel them");
     model.cancel(id);
-    model.set_guide(load("demo-qwen")).unwrap();
-    model.watch(&question(0), &guided, &mut |_| ControlFlow::Continue(())).unwrap();
+    model.set_guide(by_hand("demo-qwen")).unwrap();
+    model.generate_with(question(0), &guided).unwrap();
 }

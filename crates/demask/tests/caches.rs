@@ -9,10 +9,7 @@ use demask::internals::{
     cpu::isa::Isa,
     decode::{CanvasSpec, ModelFacts, Remasking, Session, SessionOptions, StopRule},
     model_parts::{ArchSpec, Inspect},
-    step::{
-        Depth, LayerRows, Mask, Position, Positions, Predictions, Request, SequenceId, SequenceNeeds, SequenceStep,
-        Work,
-    },
+    step::{LayerRows, Mask, Position, Positions, Predictions, Request, SequenceId, SequenceNeeds, SequenceStep, Work},
     tensor::Dtype,
 };
 use demask_testkit::by_hand::ByHand;
@@ -34,6 +31,7 @@ fn options(shift: usize, cache: &str) -> SessionOptions {
         context: 512,
         layers: 3,
         blocks: demask_step::BlockRules::default(),
+        free_rows: demask_decode::FREE_ROWS,
     };
     let canvas = CanvasSpec::Prompt { tokens: (20..20 + PROMPT as u32).collect(), gen_length: LENGTH };
     SessionOptions {
@@ -177,17 +175,15 @@ fn caches_x2_k2_first_forwards_are_whole_ones() {
 fn caches_t2_all_rows_chosen_is_a_refresh() {
     for shift in [0, 1] {
         for probe in ["v", "k", "random"] {
-            for first_layer in ["full", "full,select=shared", "full,select=shared,layer=2", "same"] {
+            for first_layer in ["full", "same"] {
                 let rest = format!("prompt=3,count=forwards,first_layer={first_layer}");
                 let refreshed = format!("dllm:response=1,{rest}");
                 let chosen = format!("dllm:response=5,rho=1,rows=drift,probe={probe},{rest}");
                 assert_caches_equal(shift, &chosen, &refreshed);
                 // The row that predicts the response's first token is one of those that predict.
                 let before = format!("boundary=before,{rest}");
-                for rows in ["block", "predicted"] {
-                    let chosen = format!("dllm:response=5,rho=1,rows={rows},probe={probe},{before}");
-                    assert_caches_equal(shift, &chosen, &format!("dllm:response=1,{before}"));
-                }
+                let chosen = format!("dllm:response=5,rho=1,rows=block,probe={probe},{before}");
+                assert_caches_equal(shift, &chosen, &format!("dllm:response=1,{before}"));
             }
         }
     }
@@ -218,7 +214,7 @@ fn caches_t4_rows_of_the_prompt_are_dead_between_refreshes() {
         }
         if plan.layers == LayerRows::All {
             let compute = Positions::from(PROMPT as Position..end);
-            plan.layers = LayerRows::Partial { compute, probe: None, depth: Depth::BEHIND_FIRST };
+            plan.layers = LayerRows::Partial { compute, probe: None, first_whole: true };
         }
         plan.live.set_range(0..end);
         request.tokens.splice(0..0, 20..20 + PROMPT as u32);
@@ -273,8 +269,8 @@ fn caches_t9_company_changes_nothing() {
         ("freedave:d=2,mode=reference", "dllm:prompt=4,response=3,first_layer=same"),
         ("freedave", "freecache:block=3,freeze=reference"),
         ("static", "dllm"),
-        ("static", "dllm:response=4,rows=drift,rho=0.5,select=shared"),
-        ("threshold", "dllm:response=4,rho=0.6,select=shared,layer=2"),
+        ("static", "dllm:response=4,rows=drift,rho=0.5"),
+        ("threshold", "dllm:response=4,rho=0.6"),
     ];
     let session = |&(decoder, cache): &(&str, &str)| {
         Session::new(SessionOptions { decoder: decoder.parse().unwrap(), ..options(0, cache) }).unwrap()

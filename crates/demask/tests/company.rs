@@ -4,16 +4,16 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     ops::ControlFlow,
-    task::Poll,
+    task::{Context, Poll, Waker},
     thread,
     time::{Duration, Instant},
 };
 
-use demask::internals::{Outcome, step::TokenId};
-use demask::{Class, Error, Generation, Handle, LikelihoodOptions, Mail, Model, Options, Prompt, Ticket};
+use demask::internals::{LikelihoodTask, step::TokenId};
+use demask::{Class, Error, Event, Generation, Handle, LikelihoodOptions, Model, Options, Prompt, RequestHandle};
 
 use crate::{
-    batch::{answer, load, question, same},
+    batch::{by_hand, load, load_guided, question, same},
     common::Dice,
 };
 
@@ -60,15 +60,13 @@ fn options(index: usize) -> Options {
 }
 
 fn model() -> Model {
-    let mut model = load("demo-llada");
-    model.set_guide(load("demo-qwen")).unwrap();
-    model.scheduler().0.set_leak(|leak| panic!("{leak}"));
+    let model = load_guided("demo-llada", &[None]);
+    model.engine().with_scheduler(|scheduler| scheduler.set_leak(|leak| panic!("{leak}"))).unwrap();
     model
 }
 
-fn alone(model: &mut Model) -> Vec<Generation> {
-    let one = |index| model.watch(&question(index), &options(index), &mut |_| ControlFlow::Continue(())).unwrap();
-    (0..REQUESTS).map(one).collect()
+fn alone(model: &Model) -> Vec<Generation> {
+    (0..REQUESTS).map(|index| model.generate_with(question(index), &options(index)).unwrap()).collect()
 }
 
 /// Context and continuation of a likelihood.
@@ -84,26 +82,28 @@ fn draws(index: usize) -> LikelihoodOptions {
 
 #[test]
 fn answers_are_their_own_whoever_comes_and_goes() {
-    let mut model = model();
-    let expected = alone(&mut model);
+    let model = model();
+    let expected = alone(&model);
     let judged: Vec<_> = (0..4)
         .map(|index| {
             let (context, text) = texts(index);
-            model.log_likelihood(&context, &text, &draws(index), &mut || true).unwrap().log_probability
+            model.log_likelihood(&context, &text, &draws(index)).unwrap().log_probability
         })
         .collect();
+    let mut model = model.by_hand().unwrap();
     let (mut dice, mut next, mut running) = (Dice::new(3), 0, HashMap::new());
     let (mut finished, mut cancelled, mut company) = (0, 0, BTreeSet::new());
     while next < REQUESTS || !model.is_idle() {
         while next < REQUESTS && dice.chance(40) {
             let class = Class { priority: (next % 3) as i32, weight: 1.0 + (next % 2) as f64, ..Class::default() };
-            let prepared = model.prepare(&question(next), &options(next)).unwrap();
-            running.insert(model.submit(prepared, class).unwrap(), next);
+            let mut prepared = model.prepare(&question(next), &options(next)).unwrap();
+            prepared.set_class(class);
+            running.insert(model.submit(prepared).unwrap(), next);
             if next % 16 == 5 {
                 let (context, text) = texts(next / 16);
                 let rows = model.network().rows().capacity;
                 let task = model.prompter().likelihoods(&[(context, text)], &draws(next / 16), rows).unwrap();
-                running.insert(model.submit(task, Class::default()).unwrap(), REQUESTS + next / 16);
+                running.insert(model.submit(task).unwrap(), REQUESTS + next / 16);
             }
             next += 1;
         }
@@ -116,8 +116,8 @@ fn answers_are_their_own_whoever_comes_and_goes() {
             cancelled += 1;
         }
         let mut together = BTreeSet::new();
-        let over = model.step(&mut |id, _| {
-            together.insert(id);
+        let over = model.step(&mut |request| {
+            together.insert(request.id());
             ControlFlow::Continue(())
         });
         let methods = together.iter().filter_map(|id| running.get(id)).map(|index| match index {
@@ -134,8 +134,9 @@ fn answers_are_their_own_whoever_comes_and_goes() {
         for (id, outcome) in over {
             let index = running.remove(&id).unwrap();
             if index < REQUESTS {
-                same(&answer(outcome).unwrap(), &expected[index]);
-            } else if let Outcome::Likelihoods(found) = outcome.unwrap() {
+                same(&model.generation(outcome).unwrap(), &expected[index]);
+            } else {
+                let found = outcome.unwrap().job_as::<LikelihoodTask>().unwrap().likelihoods(0.0);
                 assert_eq!(found[0].log_probability.to_bits(), judged[index - REQUESTS].to_bits());
             }
             finished += 1;
@@ -148,41 +149,37 @@ fn answers_are_their_own_whoever_comes_and_goes() {
     assert!(company.iter().any(|methods| methods.contains("likelihood") && methods.len() > 1), "draws share forwards");
 }
 
-/// Reads a ticket to its end: the text of its updates, and the end.
-fn read(ticket: Ticket<Generation>) -> (String, Result<Generation, Error>) {
+/// Reads a request to its end: its text, and its result.
+fn read(mut handle: RequestHandle<Generation>) -> (String, Result<Generation, Error>) {
     let (mut text, mut commits) = (String::new(), BTreeMap::new());
-    for mail in ticket {
-        match mail {
-            Mail::Update(update) => {
-                text.push_str(&update.text);
-                commits.extend(update.commits.into_iter().map(|commit| (commit.position, commit.token)));
-            }
-            Mail::Over(end) => {
-                if let Ok(answer) = &end {
-                    let told = commits.iter().all(|(&place, &token)| answer.canvas[place as usize] == token);
-                    assert!(told, "commits are those of the canvas");
-                }
-                return (text, end);
-            }
+    for event in handle.by_ref() {
+        match event {
+            Event::Text(more) => text.push_str(&more),
+            Event::Commit { position, token, .. } => drop(commits.insert(position, token)),
+            _ => {}
         }
     }
-    panic!("a ticket ends with an end")
+    let end = handle.result().map_err(Error::from);
+    if let Ok(answer) = &end {
+        let told = commits.iter().all(|(&place, &token)| answer.canvas[place as usize] == token);
+        assert!(told, "commits are those of the canvas");
+    }
+    (text, end)
 }
 
 #[test]
 fn ten_threads_have_the_answers_that_each_has_alone() {
-    let mut model = model();
-    let expected = alone(&mut model);
-    let engine = model.into_engine().unwrap();
+    let model = model();
+    let expected = alone(&model);
     thread::scope(|scope| {
         for thread in 0..10 {
-            let (handle, expected) = (engine.handle(), &expected);
+            let (handle, expected) = (model.handle(), &expected);
             scope.spawn(move || {
                 let mut dice = Dice::new(100 + thread as u64);
                 let mut open = Vec::new();
                 for index in (thread..REQUESTS).step_by(10) {
                     thread::sleep(Duration::from_millis(dice.below(30) as u64));
-                    let ticket = handle.generate(question(index), &options(index), Class::default()).unwrap();
+                    let ticket = handle.stream(question(index), &options(index)).unwrap();
                     if dice.chance(20) {
                         // Nobody waits for this one.
                         drop(ticket);
@@ -199,17 +196,22 @@ fn ten_threads_have_the_answers_that_each_has_alone() {
             });
         }
     });
-    idle(&engine.handle());
-    engine.drain();
+    idle(&model);
+    model.drain();
 }
 
 /// Nothing is open, held or told of any more.
 fn idle(handle: &Handle) {
-    // Behind everything that was sent before.
-    handle.look(|_| ()).unwrap();
+    // After everything that was sent before.
+    handle.with_network(|_| ()).unwrap();
+    let started = Instant::now();
+    while handle.counters().totals.running + handle.counters().totals.waiting > 0 {
+        assert!(started.elapsed() < Duration::from_mins(1), "it comes to rest");
+        thread::yield_now();
+    }
     let counters = handle.counters();
     let totals = counters.totals;
-    assert_eq!((totals.running, totals.waiting, totals.leaks, counters.mailboxes), (0, 0, 0, 0));
+    assert_eq!((totals.running, totals.waiting, totals.leaks), (0, 0, 0));
     for network in counters.networks {
         assert_eq!((network.open, network.pages.used), (0, 0));
     }
@@ -217,12 +219,12 @@ fn idle(handle: &Handle) {
 
 #[test]
 fn a_dropped_ticket_cancels_its_request() {
-    let engine = load("demo-llada").into_engine().unwrap();
-    let handle = engine.handle();
+    let model = load("demo-llada");
+    let handle = model.handle();
     // So many forwards that it is not over before this thread has its turn.
     let options = Options { decoder: Some("static".parse().unwrap()), gen_length: Some(64), ..options(0) };
-    let mut ticket = handle.generate(question(0), &options, Class::default()).unwrap();
-    assert!(matches!(ticket.next(), Some(Mail::Update(_))));
+    let mut ticket = handle.stream(question(0), &options).unwrap();
+    assert!(ticket.next().is_some());
     drop(ticket);
     idle(&handle);
     assert_eq!(handle.counters().totals.cancelled, 1);
@@ -230,69 +232,68 @@ fn a_dropped_ticket_cancels_its_request() {
 
 #[test]
 fn a_drained_engine_finishes_what_it_was_given_and_takes_no_more() {
-    let engine = load("demo-llada").into_engine().unwrap();
-    let handle = engine.handle();
-    let tickets: Vec<_> =
-        (0..4).map(|index| handle.generate(question(index), &options(0), Class::default()).unwrap()).collect();
-    engine.drain();
+    let model = load("demo-llada");
+    let handle = model.handle();
+    let tickets: Vec<_> = (0..4).map(|index| handle.stream(question(index), &options(0)).unwrap()).collect();
+    model.drain();
     for ticket in tickets {
         assert!(ticket.wait().is_ok());
     }
-    let late = handle.generate(question(0), &options(0), Class::default()).unwrap().wait().unwrap_err();
+    let late = handle.stream(question(0), &options(0)).unwrap().wait().unwrap_err();
     assert_eq!(late.to_string(), "the engine is shut down: start another one");
-    assert!(handle.look(|_| ()).is_err());
+    assert!(handle.with_network(|_| ()).is_err());
 }
 
 #[test]
 fn an_engine_that_is_shut_down_tells_those_who_wait() {
-    let engine = load("demo-llada").into_engine().unwrap();
-    let handle = engine.handle();
-    let tickets: Vec<_> =
-        (0..4).map(|index| handle.generate(question(index), &options(0), Class::default()).unwrap()).collect();
-    engine.shut_down();
-    let ends: Vec<_> = tickets.into_iter().map(Ticket::wait).collect();
+    let model = load("demo-llada");
+    let handle = model.handle();
+    let tickets: Vec<_> = (0..4).map(|index| handle.stream(question(index), &options(0)).unwrap()).collect();
+    model.shut_down();
+    let ends: Vec<_> = tickets.into_iter().map(|ticket| ticket.wait().map_err(Error::from)).collect();
     assert!(ends.iter().any(|end| matches!(end, Err(Error::ShutDown))), "it did not wait for all of them");
 }
 
 #[test]
 fn a_ticket_can_be_polled_and_what_is_wrong_is_its_end() {
-    let engine = load("demo-llada").into_engine().unwrap();
-    let handle = engine.handle();
+    let model = load("demo-llada");
+    let handle = model.handle();
     let too_long = Options { gen_length: Some(1 << 20), ..Options::default() };
-    assert!(handle.generate(question(0), &too_long, Class::default()).is_err(), "known before it is submitted");
+    assert!(handle.stream(question(0), &too_long).is_err(), "known before it is submitted");
     let nothing = Class { weight: f64::NAN, ..Class::default() };
-    let refused = handle.generate(question(0), &options(0), nothing).unwrap().wait().unwrap_err();
+    let mut weightless = handle.prepare(&question(0), &options(0)).unwrap();
+    weightless.set_class(nothing);
+    let refused = handle.submit(weightless).wait().unwrap_err();
     assert!(refused.to_string().starts_with("a weight of NaN"), "{refused}");
     let (context, text) = texts(0);
-    let mut ticket = handle.log_likelihood(&context, &text, &draws(0), Class::default()).unwrap();
+    let mut judged = handle.submit_likelihoods(&[(context, text)], &draws(0), Class::default()).unwrap();
     let started = Instant::now();
-    let likelihood = loop {
-        match ticket.poll() {
-            Poll::Ready(Some(Mail::Over(end))) => break end.unwrap(),
-            Poll::Ready(None) => panic!("the end comes first"),
-            Poll::Ready(Some(Mail::Update(_))) | Poll::Pending => thread::yield_now(),
+    loop {
+        match judged.poll_events(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(None) => break,
+            Poll::Ready(Some(_)) | Poll::Pending => thread::yield_now(),
         }
         assert!(started.elapsed() < Duration::from_mins(1), "it ends");
-    };
-    assert!(likelihood.log_probability < 0.0 && ticket.next().is_none());
+    }
+    assert!(judged.result().unwrap()[0].log_probability < 0.0 && judged.next().is_none());
 }
 
 #[test]
 fn an_infilled_prompt_has_its_answer_in_company() {
-    let mut model = load("demo-llada");
+    let mut model = by_hand("demo-llada");
     let prompt = Prompt::Infill("Ada has <mask:2> pears and <mask:3> cards.".to_owned());
     let plain = Options::default();
-    let expected = model.watch(&prompt, &plain, &mut |_| ControlFlow::Continue(())).unwrap();
+    let expected = model.generate_with(prompt.clone(), &plain).unwrap();
     for index in 0..3 {
         let prepared = model.prepare(&question(index), &options(0)).unwrap();
-        model.submit(prepared, Class::default()).unwrap();
+        model.submit(prepared).unwrap();
     }
-    let found = model.watch(&prompt, &plain, &mut |_| ControlFlow::Continue(())).unwrap();
+    let found = model.generate_with(prompt.clone(), &plain).unwrap();
     same(&found, &expected);
     // Those that ended meanwhile are still handed over.
     let mut others = 0;
     while !model.is_idle() {
-        others += model.step(&mut |_, _| ControlFlow::Continue(())).len();
+        others += model.step(&mut |_| ControlFlow::Continue(())).len();
     }
     assert_eq!(others, 3);
 }

@@ -57,16 +57,12 @@ impl Formula {
                 let last = self.layer(head, 0.0, keys) + (live - head) * 2.0 * self.project();
                 (self.layers - 1.0) * whole + last
             }
-            LayerRows::Partial { compute, probe, depth } => {
+            LayerRows::Partial { compute, probe, first_whole } => {
                 let chosen = probe.as_ref().map_or(0, |probe| probe.keep) as f64;
                 let compared = probe.as_ref().filter(|probe| !matches!(probe.by, Drift::Random { .. }));
                 let others = compared.map_or(0, |probe| probe.rows.len() - probe.keep) as f64;
-                let (computed, first) = (compute.len() as f64 + chosen, f64::from(depth.whole));
-                let partial = |others: f64| self.layer(computed, others, keys);
-                // Behind the layer that chooses for all nothing is projected of what it left out.
-                let behind = self.layers - first - 1.0;
-                let rest = partial(others) + behind * partial(if depth.shared { 0.0 } else { others });
-                first * whole + rest
+                let (computed, first) = (compute.len() as f64 + chosen, f64::from(*first_whole));
+                first * whole + (self.layers - first) * self.layer(computed, others, keys)
             }
         }
     }
@@ -122,6 +118,7 @@ fn caches_x9_counted_operations_are_the_formulas() {
             context: spec.context,
             layers: spec.layers,
             blocks: demask_step::BlockRules::default(),
+            free_rows: demask_decode::FREE_ROWS,
         };
         for (decoder, cache, remasking, block) in runs() {
             let shape = Shape { prompt: 7, length: 12, block };
@@ -165,8 +162,8 @@ fn runs() -> Vec<(&'static str, &'static str, Remasking, usize)> {
         ("static", "dkv:variant=greedy,refresh=3,window=2", Remasking::Random, 12),
         ("static", "dllm:prompt=5,response=3", confident, 12),
         ("static", "dllm:prompt=5,response=3,count=forwards,rows=drift", confident, 12),
-        ("static", "dllm:prompt=5,response=4,rows=drift,rho=0.5,select=shared", confident, 12),
-        ("static", "dllm:prompt=5,response=4,rows=drift,rho=0.5,probe=k,select=shared,layer=2", confident, 12),
+        ("static", "dllm:prompt=5,response=4,rows=drift,rho=0.5", confident, 12),
+        ("static", "dllm:prompt=5,response=4,rows=drift,rho=0.5,probe=k", confident, 12),
         ("static", "dllm:prompt=4,response=3,probe=k,first_layer=same", confident, 12),
         ("static", "dllm:prompt=100,response=4,probe=random", confident, 12),
         ("static", "dllm:prompt=3,response=4,rho=0,boundary=before", confident, 12),
@@ -201,6 +198,7 @@ fn average(formula: Formula, shift: u32, shape: Shape, cache: &str, head: &dyn F
         context: 4096,
         layers: 3,
         blocks: demask_step::BlockRules::default(),
+        free_rows: demask_decode::FREE_ROWS,
     };
     let mut session = Session::new(options(facts, shape, cache)).unwrap();
     let mut sum = 0.0;

@@ -19,7 +19,8 @@ fn whoever_asks_for_nothing_is_answered_by_the_processor() {
     let device = DeviceOptions { dtype: DtypeChoice::F32, ..DeviceOptions::default() };
     assert_eq!(device.found().unwrap().device, DeviceChoice::Cpu);
     let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/demo-qwen");
-    let mut model = Model::load(ModelFiles::directory(demo).unwrap(), &device, &mut |_| true).unwrap();
+    let mut model =
+        Model::load(ModelFiles::directory(demo).unwrap(), &device, &mut |_| true).unwrap().by_hand().unwrap();
     let options = Options { gen_length: Some(64), ..Options::default() };
     let question = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
     let session = model.prompter().session(&Prompt::user(question, None), &options).unwrap();

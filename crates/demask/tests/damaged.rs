@@ -3,7 +3,6 @@
 
 use std::{
     fs,
-    ops::ControlFlow,
     path::{Path, PathBuf},
 };
 
@@ -100,9 +99,7 @@ fn logits_that_are_no_numbers_end_the_request_and_no_other() {
     for device in devices() {
         let mut model = copy.load(&device).unwrap();
         let options = Options { gen_length: Some(8), ..Options::default() };
-        let mut answer = |tokens: &[u32]| {
-            model.watch(&Prompt::Tokens(tokens.to_vec()), &options, &mut |_| ControlFlow::Continue(()))
-        };
+        let answer = |tokens: &[u32]| model.generate_with(Prompt::Tokens(tokens.to_vec()), &options);
         let error = answer(&[1, 7, 2]).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -111,9 +108,8 @@ fn logits_that_are_no_numbers_end_the_request_and_no_other() {
         );
         assert!(!error.is_usage());
         assert!(answer(&[1, 2, 3]).is_ok());
-        let judged = |model: &mut Model, context: &[u32]| {
-            model.log_likelihood(context, &[3, 4], &LikelihoodOptions::default(), &mut || true)
-        };
+        let judged =
+            |model: &mut Model, context: &[u32]| model.log_likelihood(context, &[3, 4], &LikelihoodOptions::default());
         let error = judged(&mut model, &[7]).unwrap_err().to_string();
         assert!(error.contains("are not numbers (NaN or infinite)"), "{error}");
         assert!(judged(&mut model, &[1]).unwrap().log_probability.is_finite());
@@ -169,10 +165,9 @@ fn weights_that_are_replaced_behind_an_open_model_change_nothing_and_those_that_
     for device in devices() {
         for (harm, expected) in harms {
             let copy = Copy::of("tiny-llada", "open");
-            let mut model = copy.load(&device).unwrap();
+            let model = copy.load(&device).unwrap();
             let options = Options { gen_length: Some(8), ..Options::default() };
-            let mut answer =
-                || model.watch(&Prompt::Tokens(vec![1, 2, 3]), &options, &mut |_| ControlFlow::Continue(()));
+            let answer = || model.generate_with(Prompt::Tokens(vec![1, 2, 3]), &options);
             let tokens = answer().unwrap().tokens;
             harm(&copy);
             let Some(expected) = expected else {

@@ -1,8 +1,10 @@
 //! Decoders that revise what they have written, from the prompt to the text: the tokens that are reported, the end, the record.
 
-use demask::{Finish, Generation, Mail, Model, Options, TraceLine};
+use std::ops::ControlFlow;
 
-use crate::batch::{load, question, same, together};
+use demask::{Event, Finish, Generation, Model, Options, TraceLine};
+
+use crate::batch::{by_hand, load, question, same, together};
 
 /// Editing that finds much to change in a model that is not trained for it.
 const RESTLESS: &str = "edit:tau=0.2,edit=0.05,post=3";
@@ -17,19 +19,20 @@ fn options(cache: &str) -> Options {
     }
 }
 
-/// The answer, and behind each update the number of settled tokens and the text that came with it.
+/// The answer, and after each forward the number of settled tokens and the text that came with it.
 fn streamed(model: &mut Model, options: &Options) -> (Generation, Vec<(usize, String)>, usize) {
-    let (mut told, mut replaced) = (Vec::new(), 0);
-    for mail in model.stream(question(1), options).unwrap() {
-        match mail {
-            Mail::Update(update) => {
-                replaced += update.commits.iter().filter(|commit| commit.replaces.is_some()).count();
-                told.push((update.settled, update.text));
-            }
-            Mail::Over(answer) => return (answer.unwrap(), told, replaced),
+    let (mut told, mut replaced, mut text) = (Vec::new(), 0, String::new());
+    let request = model.prepare(&question(1), options).unwrap();
+    let answer = model.answer(request, &mut |event| {
+        match event {
+            Event::Replace { .. } => replaced += 1,
+            Event::Text(more) => text.push_str(more),
+            Event::Step { settled, .. } => told.push((*settled, std::mem::take(&mut text))),
+            _ => {}
         }
-    }
-    unreachable!("the last mail is the answer");
+        ControlFlow::Continue(())
+    });
+    (answer.unwrap(), told, replaced)
 }
 
 #[test]
@@ -52,7 +55,7 @@ fn text_is_told_and_stopped_at_the_ends_of_blocks() {
 
 #[test]
 fn answers_do_not_depend_on_neighbours_or_the_cache() {
-    let mut model = load("demo-sdar");
+    let mut model = by_hand("demo-sdar");
     let request = |index: usize, cache: &str| {
         let temperature = Some([0.0, 0.7][index % 2]);
         (question(index), Options { temperature, seed: Some(index as u64), ..options(cache) })
@@ -72,7 +75,7 @@ fn answers_do_not_depend_on_neighbours_or_the_cache() {
 #[test]
 fn a_trace_replays_to_the_canvas() {
     for (name, decoder) in [("demo-sdar", RESTLESS), ("demo-dream", "p2")] {
-        let mut model = load(name);
+        let model = load(name);
         let cache = Some("none".parse().unwrap());
         let options =
             Options { decoder: Some(decoder.parse().unwrap()), cache, gen_length: Some(32), ..Options::default() };

@@ -1,10 +1,6 @@
 //! Ends of answers: end tokens and stop texts, and the record of which one it was.
 
-use std::ops::ControlFlow;
-
-use demask::{Class, Finish, Generation, Model, Options, Prompt};
-
-use crate::batch;
+use demask::{Event, Finish, Generation, Model, Options, Prompt};
 
 const QUESTION: &str = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
 
@@ -39,9 +35,10 @@ fn an_answer_says_which_stop_text_ended_it_and_keeps_it_if_asked() {
     let kept = answer(&options);
     assert_eq!((kept.text.as_deref(), kept.tokens), (Some("3+4=7 pears"), found.tokens));
     let mut told = String::new();
-    for mail in Model::demo().unwrap().stream(QUESTION, &options).unwrap() {
-        if let demask::Mail::Update(update) = mail {
-            told.push_str(&update.text);
+    let model = Model::demo().unwrap();
+    for event in model.stream(QUESTION, &options).unwrap() {
+        if let Event::Text(text) = event {
+            told.push_str(&text);
         }
     }
     assert_eq!(told, "3+4=7 pears");
@@ -89,7 +86,7 @@ fn endings_without_meaning_are_refused() {
 
 #[test]
 fn an_answer_may_be_shorter_than_its_canvas() {
-    let mut model = Model::demo().unwrap();
+    let model = Model::demo().unwrap();
     let prompt = Prompt::user(QUESTION, None);
     for (cache, steps) in [("none", None), ("dual", None), ("none", Some(8))] {
         let cache = Some(cache.parse().unwrap());
@@ -98,21 +95,15 @@ fn an_answer_may_be_shorter_than_its_canvas() {
         let whole = model.generate_with(prompt.clone(), &options).unwrap();
         for length in [1, 7, 8, 9, 31, 32, 40] {
             let mut prepared = model.prepare(&prompt, &options).unwrap();
-            prepared.keep(length);
-            model.submit(prepared, Class::default()).unwrap();
+            prepared.session_mut().unwrap().keep(length);
             let mut told = String::new();
-            let (_, outcome) = loop {
-                let mut over = model.step(&mut |_, event| {
-                    if let demask::internals::RunEvent::Text(text) = event {
-                        told.push_str(text);
-                    }
-                    ControlFlow::Continue(())
-                });
-                if let Some(over) = over.pop() {
-                    break over;
+            let mut handle = model.submit(prepared);
+            for event in handle.by_ref() {
+                if let Event::Text(text) = event {
+                    told.push_str(&text);
                 }
-            };
-            let found = batch::answer(outcome).unwrap();
+            }
+            let found = handle.result().unwrap();
             let kept = length.min(32);
             assert_eq!(found.tokens, whole.tokens[..kept], "{length}");
             assert_eq!((found.generated_tokens, found.finish), (kept, Finish::Length));

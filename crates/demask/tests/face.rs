@@ -1,6 +1,6 @@
 //! Public library as a program meets it that knows nothing behind it.
 
-use demask::{Chat, Error, Finish, LikelihoodOptions, Mail, Model, Options, Prompt};
+use demask::{Chat, Error, Event, Finish, LikelihoodOptions, Model, Options, Prompt};
 
 #[allow(dead_code)]
 #[path = "../examples/answer.rs"]
@@ -22,25 +22,24 @@ fn demo() -> Model {
 fn the_examples_do_what_they_say() {
     let answer = answer::ask(QUESTION, None).unwrap();
     assert_eq!(answer.to_string(), "3+4=7 pears.\nThe final answer is 7");
-    let (mut model, mut shown) = (demo(), Vec::new());
+    let (model, mut shown) = (demo(), Vec::new());
     let slow = Options { decoder: Some("static".parse().unwrap()), ..Options::default() };
-    stream::show(&mut model, &slow, &mut shown).unwrap();
+    stream::show(&model, &slow, &mut shown).unwrap();
     let shown = String::from_utf8(shown).unwrap();
     assert!(shown.starts_with("13+5=18 pears.\nThe final answer is 18 (") && shown.ends_with(" NFE)\n"), "{shown}");
-    assert_eq!(stream::give_up(&mut model, &slow, 2).unwrap(), 2);
+    assert_eq!(stream::give_up(&model, &slow, 2).unwrap(), 2);
     let questions = [QUESTION, "Ada has 13 pears. Ben gives Ada 5 more. How many pears are there in the end?"];
-    let engine = model.into_engine().unwrap();
-    let answers = engine::ask(&engine, &questions).unwrap();
+    let answers = engine::ask(&model, &questions).unwrap();
     assert_eq!(
         answers.iter().map(|answer| answer.text.clone().unwrap()).collect::<Vec<_>>(),
         ["3+4=7 pears.\nThe final answer is 7", "13+5=18 pears.\nThe final answer is 18",]
     );
-    engine.drain();
+    model.drain();
 }
 
 #[test]
 fn a_stream_that_is_dropped_leaves_nothing_behind() {
-    let mut model = demo();
+    let model = demo();
     let alone = model.generate(QUESTION).unwrap();
     let slow = Options { decoder: Some("static".parse().unwrap()), ..Options::default() };
     for pieces in 0..4 {
@@ -53,27 +52,25 @@ fn a_stream_that_is_dropped_leaves_nothing_behind() {
 
 #[test]
 fn a_stream_is_the_answer_in_pieces() {
-    let mut model = demo();
+    let model = demo();
     let alone = model.generate(QUESTION).unwrap();
-    let (mut text, mut commits, mut last) = (String::new(), 0, None);
-    for mail in model.stream(QUESTION, &Options::default()).unwrap() {
-        assert!(last.is_none(), "nothing follows the end");
-        match mail {
-            Mail::Update(update) => {
-                text += &update.text;
-                commits += update.commits.len();
-            }
-            Mail::Over(answer) => last = Some(answer.unwrap()),
+    let (mut text, mut commits) = (String::new(), 0);
+    let mut handle = model.stream(QUESTION, &Options::default()).unwrap();
+    for event in handle.by_ref() {
+        match event {
+            Event::Text(more) => text += &more,
+            Event::Commit { .. } => commits += 1,
+            _ => {}
         }
     }
-    let last = last.unwrap();
+    let last = handle.result().unwrap();
     assert_eq!((Some(&text), &last.tokens), (alone.text.as_ref(), &alone.tokens));
     assert!(commits >= last.generated_tokens && last.finish == Finish::Eos);
 }
 
 #[test]
 fn a_batch_has_the_answers_in_order_and_refusals_in_their_places() {
-    let mut model = demo();
+    let model = demo();
     let prompts = [Prompt::from(QUESTION), Prompt::Tokens(vec![u32::MAX]), Prompt::user("Ada has 5 pears.", None)];
     let alone = model.generate(QUESTION).unwrap();
     let answers = model.batch(prompts, &Options::default());
@@ -83,25 +80,25 @@ fn a_batch_has_the_answers_in_order_and_refusals_in_their_places() {
 
 #[test]
 fn a_conversation_grows_by_what_was_said_and_forgets() {
-    let (mut model, mut chat) = (demo(), Chat::new(Some("Answer in one line.")));
-    let first = chat.say(&mut model, QUESTION).unwrap();
+    let (model, mut chat) = (demo(), Chat::new(Some("Answer in one line.")));
+    let first = chat.say(&model, QUESTION).unwrap();
     assert_eq!(chat.messages().len(), 3);
     assert_eq!(chat.messages()[2].content, first.to_string());
     // What cannot be said is not part of the conversation.
-    assert!(chat.say(&mut model, "pears ".repeat(10_000)).unwrap_err().is_usage());
+    assert!(chat.say(&model, "pears ".repeat(10_000)).unwrap_err().is_usage());
     assert_eq!(chat.messages().len(), 3);
     chat.reset();
     assert_eq!(chat.messages().len(), 1);
-    assert_eq!(chat.say(&mut model, QUESTION).unwrap().tokens, first.tokens);
+    assert_eq!(chat.say(&model, QUESTION).unwrap().tokens, first.tokens);
 }
 
 #[test]
 fn texts_are_filled_in_judged_and_traced() {
-    let mut model = demo();
+    let model = demo();
     let filled = model.infill("3+4=<mask:1> pears.", &Options::default()).unwrap();
     assert!(filled.to_string().starts_with("3+4="));
     let options = LikelihoodOptions { draws: 32, ..LikelihoodOptions::default() };
-    let mut score = |text: &str| model.score(QUESTION, text, &options).unwrap().log_probability;
+    let score = |text: &str| model.score(QUESTION, text, &options).unwrap().log_probability;
     assert!(score("3+4=7 pears.") > score("3+4=9 pears."));
     let (answer, lines) = model.trace(QUESTION, &Options::default()).unwrap();
     let commits = lines.iter().filter(|line| matches!(line, demask::TraceLine::Commit { .. })).count();
@@ -131,7 +128,7 @@ fn what_cannot_be_opened_is_refused_in_one_line() {
 
 #[test]
 fn a_request_that_cannot_be_run_is_refused_in_words_of_its_fields() {
-    let mut model = demo();
+    let model = demo();
     for (options, told) in [
         (r#"{"gen_length": 100000}"#, "lower `gen_length`"),
         (r#"{"gen_length": 0}"#, "expected at least 1"),

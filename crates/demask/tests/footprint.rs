@@ -7,14 +7,14 @@ use std::{
 };
 
 use demask::internals::{
-    DeviceOptions, Opened, Outcome,
+    DeviceOptions, Opened,
     checkpoint::{Checkpoint, ModelFiles, StoredWeights},
     cpu::CpuBackend,
     model_parts::{Role, WeightError, WeightSource, expected_tensors},
     step::Work,
     tensor::StoredTensor,
 };
-use demask::{Class, DtypeChoice, Options, Prompt, WeightChoice};
+use demask::{DtypeChoice, Options, Prompt, WeightChoice};
 
 /// All checkpoints of the project.
 fn checkpoints() -> Vec<PathBuf> {
@@ -39,7 +39,7 @@ fn weights_take_what_was_told() {
                 let opened = open(&path);
                 let told = opened.footprint(&device, &[]).unwrap();
                 let model = opened.load(&device, &[], &mut |_| true).unwrap();
-                let taken = model.network().weight_bytes() as u64;
+                let taken = model.weight_bytes() as u64;
                 assert_eq!((told.weights, told.cache), (taken, 0), "{} {dtype} {weights}", path.display());
             }
         }
@@ -56,7 +56,7 @@ fn a_canvas_takes_what_was_told() {
             let opened = open(&folder.join(name));
             let session = opened.prompter().session(&Prompt::Tokens(vec![1, 2, 3]), &options).unwrap();
             let told = opened.footprint(&device, &session.needs_of(0)).unwrap();
-            let mut model = opened.load(&device, session.needs(), &mut |_| true).unwrap();
+            let mut model = opened.load(&device, session.needs(), &mut |_| true).unwrap().by_hand().unwrap();
             // What is told, what the network says that it took, and what the receipt says.
             let network = model.network_mut();
             let ids: Vec<_> = session.needs().iter().map(|need| network.open(&need.sequence).unwrap()).collect();
@@ -66,13 +66,7 @@ fn a_canvas_takes_what_was_told() {
             }
             assert_eq!(told.cache, taken as u64, "{name} {dtype} {guidance:?}");
             let prepared = model.prepare(&Prompt::Tokens(vec![1, 2, 3]), &options).unwrap();
-            model.submit(prepared, Class::default()).unwrap();
-            let over = loop {
-                if let Some((_, over)) = model.step(&mut |_, _| ControlFlow::Continue(())).pop() {
-                    break over.unwrap();
-                }
-            };
-            let Outcome::Answer(answer) = over else { panic!("a prompt is answered") };
+            let answer = model.answer(prepared, &mut |_| ControlFlow::Continue(())).unwrap();
             assert_eq!(told.cache, answer.receipt.memory.cache as u64, "{name} {dtype} {guidance:?}");
             assert!(told.workspace > 0 && told.total() > told.weights + told.cache);
         }

@@ -1,8 +1,8 @@
 //! Several guides beside one model, which requests choose by name.
 
-use demask::{Class, Model, Options};
+use demask::{Model, Options};
 
-use crate::batch::{load, question, same};
+use crate::batch::{load, load_guided, question, same};
 
 fn guided(guide: Option<&str>) -> Options {
     Options {
@@ -13,7 +13,7 @@ fn guided(guide: Option<&str>) -> Options {
     }
 }
 
-fn refusal(model: &mut Model, options: &Options) -> String {
+fn refusal(model: &Model, options: &Options) -> String {
     let error = model.generate_with(question(1), options).unwrap_err();
     assert!(error.is_usage(), "{error}");
     error.to_string()
@@ -21,27 +21,28 @@ fn refusal(model: &mut Model, options: &Options) -> String {
 
 #[test]
 fn a_request_names_its_guide() {
-    let mut alone = load("demo-llada");
-    assert_eq!(refusal(&mut alone, &guided(Some("q"))), "unknown `guide` \"q\" (the model was loaded without a guide)");
-    assert!(refusal(&mut alone, &guided(None)).contains("guide"));
-    alone.set_guide(load("demo-qwen")).unwrap();
+    let alone = load("demo-llada");
+    assert_eq!(refusal(&alone, &guided(Some("q"))), "unknown `guide` \"q\" (the model was loaded without a guide)");
+    assert!(refusal(&alone, &guided(None)).contains("guide"));
+    let alone = load_guided("demo-llada", &[None]);
     let name = alone.guides()[0].to_owned();
     let expected = alone.generate_with(question(1), &guided(None)).unwrap();
     // A guide without a name of its own is called as its model.
     same(&alone.generate_with(question(1), &guided(Some(&name))).unwrap(), &expected);
 
-    let mut model = load("demo-llada");
-    model.add_guide("large", load("demo-qwen")).unwrap();
+    let model = load_guided("demo-llada", &[Some("large")]);
     assert!(model.generate_with(question(1), &guided(None)).is_ok(), "there is only one");
-    model.add_guide("small", load("demo-qwen")).unwrap();
+    let model = load_guided("demo-llada", &[Some("large"), Some("small")]);
     assert_eq!(model.guides(), ["large", "small"]);
     let told = "`guide` is not set and the model has several: name one of large, small";
-    assert_eq!(refusal(&mut model, &guided(None)), told);
-    assert_eq!(refusal(&mut model, &guided(Some("larg"))), "unknown `guide` \"larg\" (known: large, small)");
+    assert_eq!(refusal(&model, &guided(None)), told);
+    assert_eq!(refusal(&model, &guided(Some("larg"))), "unknown `guide` \"larg\" (known: large, small)");
     let named = Options { guide: Some("small".into()), gen_length: Some(32), ..Options::default() };
     let told = "`guide` has no meaning without `decoder` guided, which is the one that asks it: omit it";
-    assert_eq!(refusal(&mut model, &named), told);
-    let twice = model.add_guide("small", load("demo-qwen")).unwrap_err().to_string();
+    assert_eq!(refusal(&model, &named), told);
+    let qwen = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/demo-qwen");
+    let twice = Model::builder().named_guide("small", qwen).named_guide("small", qwen).demo();
+    let twice = twice.err().unwrap().to_string();
     assert_eq!(twice, "the model has a guide small already: give the other one another name");
     assert!(model.generate_with(question(1), &Options { guide: None, ..named }).is_ok(), "no guide is asked");
     let weights = model.generate_with(question(1), &guided(Some("small"))).unwrap().receipt.memory.guide;
@@ -50,26 +51,23 @@ fn a_request_names_its_guide() {
 
 #[test]
 fn each_request_runs_on_the_guide_that_it_named() {
-    let mut model = load("demo-llada");
-    model.add_guide("one", load("demo-qwen")).unwrap();
-    model.add_guide("two", load("demo-qwen")).unwrap();
+    let model = load_guided("demo-llada", &[Some("one"), Some("two")]);
     let expected = model.generate_with(question(2), &guided(Some("one"))).unwrap();
-    let engine = model.into_engine().unwrap();
-    let handle = engine.handle();
+    let handle = model.handle();
     assert_eq!(handle.guides(), ["one", "two"]);
-    let ask = |name| handle.generate(question(2), &guided(Some(name)), Class::default()).unwrap();
+    let ask = |name| handle.stream(question(2), &guided(Some(name))).unwrap();
     let tickets = [ask("one"), ask("two"), ask("two")];
     let answers = tickets.map(|ticket| ticket.wait().unwrap());
     for answer in &answers {
         same(answer, &expected);
         assert!(answer.receipt.seconds.guide > 0.0);
     }
-    handle.look(|_| ()).unwrap();
+    handle.with_network(|_| ()).unwrap();
     let rows: Vec<u64> = handle.counters().networks.iter().map(|network| network.rows).collect();
     let guide = expected.receipt.guide.unwrap().rows as u64;
     // The first has answered once before.
     assert_eq!(rows[1..], [2 * guide, 2 * guide]);
-    engine.drain();
+    model.drain();
 }
 
 #[test]

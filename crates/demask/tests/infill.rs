@@ -2,8 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use demask::internals::RunEvent;
-use demask::{Error, Mail, Model, Options, Prompt, Segment};
+use demask::{Error, Event, Model, Options, Prompt, Segment};
 
 use crate::batch::load;
 
@@ -19,7 +18,7 @@ fn refusal(model: &mut Model, prompt: Prompt) -> String {
 
 #[test]
 fn pieces_are_filled_as_the_text_with_holes_is() {
-    let mut model = Model::demo().unwrap();
+    let model = Model::demo().unwrap();
     let segments = vec![
         text("Ada has "),
         text("3 pears. Ben gives Ada"),
@@ -79,26 +78,26 @@ fn pieces_that_cannot_be_filled_are_refused() {
     // Many that fit one by one are refused before they are laid out.
     let many = vec![Segment::Hole(context); 100_000];
     assert!(refusal(&mut model, Prompt::Segments(many)).contains("exceed the model's context"));
-    let mut ar = load("demo-qwen");
+    let ar = load("demo-qwen");
     let prompt = Prompt::Segments(vec![text("a"), Segment::Hole(1)]);
     assert!(matches!(ar.generate_with(prompt, &Options::default()).unwrap_err(), Error::InfillUnsupported { .. }));
 }
 
 #[test]
 fn a_hole_is_told_once_it_can_no_longer_change() {
-    let mut model = Model::demo().unwrap();
+    let model = Model::demo().unwrap();
     let prompt =
         Prompt::Segments(vec![Segment::Hole(2), text(" has 3 pears. Ben gives Ada"), Segment::Hole(3), text(" more.")]);
     let (mut told, mut holes, mut canvas) = (Vec::new(), Vec::new(), Vec::new());
     let mask = model.prompter().facts().mask_id.unwrap();
     let answer = model
-        .watch(&prompt, &Options::default(), &mut |progress| {
-            match progress {
-                RunEvent::Started { holes: found, .. } => holes = found.to_vec(),
-                RunEvent::Canvas(found) => canvas = found.to_vec(),
-                RunEvent::Hole { index, text } => {
-                    assert!(!canvas[holes[index].clone()].contains(&mask), "nothing is missing in it");
-                    told.push((index, text.to_owned()));
+        .watch(&prompt, &Options::default(), &mut |event| {
+            match event {
+                Event::Started(started) => (holes, canvas) = (started.holes.clone(), started.canvas.clone()),
+                &Event::Commit { position, token, .. } => canvas[position as usize] = token,
+                Event::Hole { index, text } => {
+                    assert!(!canvas[holes[*index].clone()].contains(&mask), "nothing is missing in it");
+                    told.push((*index, text.clone()));
                 }
                 _ => {}
             }
@@ -107,12 +106,13 @@ fn a_hole_is_told_once_it_can_no_longer_change() {
         .unwrap();
     told.sort();
     assert_eq!(told, answer.holes.iter().cloned().enumerate().collect::<Vec<_>>());
-    // The same as mail.
+    // The same where events are merged.
     let (mut mailed, mut started) = (Vec::new(), None);
-    for mail in model.stream(prompt, &Options::default()).unwrap() {
-        if let Mail::Update(update) = mail {
-            mailed.extend(update.holes);
-            started = started.or(update.started);
+    for event in model.stream(prompt, &Options::default()).unwrap() {
+        match event {
+            Event::Hole { index, text } => mailed.push((index, text)),
+            Event::Started(found) => started = Some(found),
+            _ => {}
         }
     }
     mailed.sort();

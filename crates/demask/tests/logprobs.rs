@@ -1,16 +1,12 @@
 //! Log-probabilities of committed tokens are those of the raw logits of the forward that predicted them, and nothing
 //! depends on whether they are kept.
 
-use std::ops::ControlFlow;
+use std::{collections::BTreeMap, ops::ControlFlow};
 
-use demask::internals::{
-    RunEvent,
-    decode::Event,
-    step::{Mask, NO_TOKEN, Position, TokenId},
-};
-use demask::{Error, Generation, LikelihoodOptions, Mail, Model, Options, Prompt, TokenLogprob};
+use demask::internals::step::{Mask, NO_TOKEN, Position, TokenId};
+use demask::{Error, Event, Generation, LikelihoodOptions, Model, Options, Prompt, TokenLogprob};
 
-use crate::batch::{load, question, same};
+use crate::batch::{load, load_guided, question, same};
 
 /// Alternatives that are asked for.
 const TOP: usize = 10;
@@ -58,14 +54,20 @@ fn compare(told: &TokenLogprob, row: &[f32], mask: Option<TokenId>) {
     }
 }
 
+/// The raw logits of one forward.
+fn inspect(model: &Model, tokens: &[TokenId], mask: Mask) -> Vec<f32> {
+    let tokens = tokens.to_vec();
+    model.with_network(move |network| network.inspect(&tokens, mask, false)).unwrap().unwrap().logits
+}
+
 /// An answer, and the canvas before each of its commits. The decoder takes one token a forward.
-fn watched(model: &mut Model, prompt: &Prompt, options: &Options) -> (Generation, Vec<(Position, Vec<TokenId>)>) {
+fn watched(model: &Model, prompt: &Prompt, options: &Options) -> (Generation, Vec<(Position, Vec<TokenId>)>) {
     let (mut canvas, mut before) = (Vec::new(), Vec::new());
     let answer = model
-        .watch(prompt, options, &mut |progress| {
-            match progress {
-                RunEvent::Started { canvas: found, .. } => canvas = found.to_vec(),
-                RunEvent::Event(Event::Commit { position, token, .. }) => {
+        .watch(prompt, options, &mut |event| {
+            match event {
+                Event::Started(started) => canvas.clone_from(&started.canvas),
+                &Event::Commit { position, token, .. } => {
                     before.push((position, canvas.clone()));
                     canvas[position as usize] = token;
                 }
@@ -81,15 +83,15 @@ fn watched(model: &mut Model, prompt: &Prompt, options: &Options) -> (Generation
 fn static_decoding_tells_what_the_raw_logits_say() {
     // The last predicts a position in the row before it.
     for name in ["demo-llada", "demo-dream"] {
-        let mut model = load(name);
+        let model = load(name);
         let (mask, shift) = (model.prompter().facts().mask_id, model.prompter().facts().shift as usize);
-        let (answer, before) = watched(&mut model, &question(1), &options("static", "none", Some(TOP)));
+        let (answer, before) = watched(&model, &question(1), &options("static", "none", Some(TOP)));
         let told = answer.logprobs.unwrap();
         assert_eq!(told.iter().map(|one| one.token).collect::<Vec<_>>(), answer.tokens);
         let mut compared = 0;
         for (position, canvas) in before {
             let Some(told) = told.get(position as usize - answer.prompt_tokens) else { continue };
-            let logits = model.network_mut().inspect(&canvas, Mask::Full, false).unwrap().logits;
+            let logits = inspect(&model, &canvas, Mask::Full);
             let vocabulary = logits.len() / canvas.len();
             let row = position as usize - shift;
             compare(told, &logits[row * vocabulary..(row + 1) * vocabulary], mask);
@@ -101,11 +103,11 @@ fn static_decoding_tells_what_the_raw_logits_say() {
 
 #[test]
 fn autoregressive_decoding_tells_what_the_raw_logits_say() {
-    let mut model = load("demo-qwen");
+    let model = load("demo-qwen");
     let answer = model.generate_with(question(2), &ar(Some(TOP))).unwrap();
     let told = answer.logprobs.unwrap();
     let text: Vec<TokenId> = answer.canvas.iter().copied().take_while(|&token| token != NO_TOKEN).collect();
-    let logits = model.network_mut().inspect(&text, Mask::Causal, false).unwrap().logits;
+    let logits = inspect(&model, &text, Mask::Causal);
     let vocabulary = logits.len() / text.len();
     assert_eq!(told.len(), answer.tokens.len());
     for (index, told) in told.iter().enumerate() {
@@ -120,14 +122,14 @@ fn freedave_tells_what_static_decoding_does() {
     for (name, cache) in
         [("demo-llada", "none"), ("demo-llada", "dual"), ("demo-dream", "prefix"), ("demo-sdar", "block")]
     {
-        let mut model = load(name);
+        let model = load(name);
         let block = |options: Options| match name {
             "demo-sdar" => Options { block_length: None, ..options },
             _ => options,
         };
         let expected = model.generate_with(question(4), &block(options("static", cache, Some(TOP)))).unwrap();
         assert!(expected.logprobs.iter().flatten().all(|told| told.logprob.is_some()), "{name}");
-        for decoder in ["freedave:d=4", "freedave:d=4,mode=reference", "freedave:d=6,eager", "freedave:d=auto"] {
+        for decoder in ["freedave:d=4", "freedave:d=4,mode=reference", "freedave:d=6,eager", "freedave"] {
             if decoder.ends_with("eager") && cache != "none" {
                 continue;
             }
@@ -154,10 +156,8 @@ const METHODS: [(&str, &str, &str); 10] = [
 #[test]
 fn no_answer_depends_on_what_is_told_of_it() {
     for (decoder, cache, name) in METHODS {
-        let mut model = load(name);
-        if decoder.starts_with("guided") {
-            model.set_guide(load("demo-qwen")).unwrap();
-        }
+        let guides: &[_] = if decoder.starts_with("guided") { &[None] } else { &[] };
+        let model = load_guided(name, guides);
         for (top, temperature) in [(0, None), (3, Some(0.7)), (20, None)] {
             let wanted =
                 |top_logprobs| Options { temperature, block_length: None, ..options(decoder, cache, top_logprobs) };
@@ -187,15 +187,15 @@ fn no_answer_depends_on_what_is_told_of_it() {
 
 #[test]
 fn what_was_not_predicted_has_no_log_probability() {
-    let mut model = load("demo-llada");
+    let model = load("demo-llada");
     let filled =
         Options { stop_rule: Some("fill".parse().unwrap()), ignore_eos: None, ..options("static", "none", Some(2)) };
     let (mut told, mut commits) = (Vec::new(), Vec::new());
     model
-        .watch(&question(1), &filled, &mut |progress| {
-            match progress {
-                RunEvent::Event(Event::Commit { position, .. }) => commits.push(position),
-                RunEvent::Logprob { position, logprob } => told.push((position, logprob.is_some())),
+        .watch(&question(1), &filled, &mut |event| {
+            match *event {
+                Event::Commit { position, .. } => commits.push(position),
+                Event::Logprob { position, logprob, .. } => told.push((position, logprob.is_some())),
                 _ => {}
             }
             ControlFlow::Continue(())
@@ -212,20 +212,20 @@ fn what_was_not_predicted_has_no_log_probability() {
 }
 
 #[test]
-fn updates_tell_what_the_answer_tells() {
-    let mut model = load("demo-llada");
-    let mut told = Vec::new();
-    let mut answer = None;
-    for mail in model.stream(question(5), &options("freedave", "none", Some(4))).unwrap() {
-        match mail {
-            Mail::Update(update) => told.extend(update.commits),
-            Mail::Over(over) => answer = Some(over.unwrap()),
+fn events_tell_what_the_answer_tells() {
+    let model = load("demo-llada");
+    let mut told = BTreeMap::new();
+    let mut handle = model.stream(question(5), &options("freedave:d=4", "none", Some(4))).unwrap();
+    for event in handle.by_ref() {
+        if let Event::Logprob { position, logprob, top } = event {
+            told.insert(position, (logprob, top));
         }
     }
-    let answer = answer.unwrap();
-    told.sort_by_key(|commit| commit.position);
-    for (commit, expected) in told.iter().zip(answer.logprobs.unwrap()) {
-        assert_eq!((commit.token, commit.logprob, &commit.top), (expected.token, expected.logprob, &expected.top));
+    let answer = handle.result().unwrap();
+    let logprobs = answer.logprobs.unwrap();
+    assert!(!logprobs.is_empty() && told.len() >= logprobs.len(), "{told:?} of {logprobs:?}");
+    for ((logprob, top), expected) in told.into_values().zip(logprobs) {
+        assert_eq!((logprob, top), (expected.logprob, expected.top));
     }
 }
 
@@ -237,21 +237,21 @@ fn more_alternatives_than_there_may_be_are_refused() {
 }
 
 /// Tokens of a text, and what each is likely to be behind those before it by the raw logits of one forward.
-fn judged(model: &mut Model, text: &[TokenId]) -> Vec<Vec<f32>> {
-    let logits = model.network_mut().inspect(text, Mask::Causal, false).unwrap().logits;
+fn judged(model: &Model, text: &[TokenId]) -> Vec<Vec<f32>> {
+    let logits = inspect(model, text, Mask::Causal);
     logits.chunks(logits.len() / text.len()).map(<[f32]>::to_vec).collect()
 }
 
 #[test]
 fn a_judged_text_tells_what_the_raw_logits_say() {
-    let mut model = load("demo-qwen");
+    let model = load("demo-qwen");
     let text = model.prompter().ids(&question(2)).unwrap();
-    let rows = judged(&mut model, &text);
+    let rows = judged(&model, &text);
     let plain = LikelihoodOptions::default();
     let asked = LikelihoodOptions { top: Some(TOP), ..plain };
     for context in [1, 2, text.len() - 1] {
         let (before, behind) = text.split_at(context);
-        let found = model.log_likelihood(before, behind, &asked, &mut || true).unwrap();
+        let found = model.log_likelihood(before, behind, &asked).unwrap();
         assert_eq!((found.forwards, found.tokens, found.logprobs.len()), (1, behind.len(), behind.len()));
         for (index, (told, &token)) in found.logprobs.iter().zip(behind).enumerate() {
             assert_eq!(told.token, token);
@@ -262,25 +262,25 @@ fn a_judged_text_tells_what_the_raw_logits_say() {
         }
         let sum: f64 = found.logprobs.iter().map(|told| f64::from(told.logprob.unwrap())).sum();
         assert_eq!(sum, found.log_probability);
-        let without = model.log_likelihood(before, behind, &plain, &mut || true).unwrap();
+        let without = model.log_likelihood(before, behind, &plain).unwrap();
         assert_eq!((without.log_probability, without.logprobs.len()), (found.log_probability, 0));
     }
 }
 
 #[test]
 fn a_judged_text_may_fill_the_context() {
-    let mut model = load("demo-qwen");
+    let model = load("demo-qwen");
     let context = model.prompter().facts().context;
     let part = model.prompter().ids(&question(3)).unwrap();
     let text: Vec<TokenId> = part.iter().copied().cycle().take(context + 1).collect();
     let asked = LikelihoodOptions { top: Some(TOP), ..LikelihoodOptions::default() };
-    let found = model.log_likelihood(&text[..1], &text[1..context], &asked, &mut || true).unwrap();
-    let rows = judged(&mut model, &text[..context]);
+    let found = model.log_likelihood(&text[..1], &text[1..context], &asked).unwrap();
+    let rows = judged(&model, &text[..context]);
     for (told, row) in found.logprobs.iter().zip(&rows) {
         compare(told, row, None);
     }
     assert_eq!(found.logprobs.len(), context - 1);
-    let refused = model.log_likelihood(&text[..1], &text[1..], &asked, &mut || true).unwrap_err();
+    let refused = model.log_likelihood(&text[..1], &text[1..], &asked).unwrap_err();
     assert!(matches!(refused, Error::TooLong { .. }), "{refused}");
 }
 
@@ -288,7 +288,7 @@ fn a_judged_text_may_fill_the_context() {
 fn tokens_without_a_probability_of_their_own_are_refused() {
     let refused = |name: &str, top: usize| {
         let asked = LikelihoodOptions { top: Some(top), ..LikelihoodOptions::default() };
-        load(name).log_likelihood(&[5, 6], &[7], &asked, &mut || true).unwrap_err()
+        load(name).log_likelihood(&[5, 6], &[7], &asked).unwrap_err()
     };
     for (name, top, told) in [
         ("demo-qwen", 21, "`top` is 21, expected a whole number from 0 to 20"),

@@ -6,7 +6,7 @@ use std::{io::Write, path::Path};
 
 use crate::common::Device;
 use demask::internals::{
-    DeviceOptions,
+    DeviceOptions, ModelByHand,
     checkpoint::ModelFiles,
     cpu::isa::Isa,
     decode::{CanvasSpec, Event, Session, SessionOptions, StopRule},
@@ -29,11 +29,11 @@ fn devices() -> Vec<(Device, bool)> {
 
 /// Position, token and the bits of the confidence in the order of the commits, and the forwards that it took and that a
 /// published program takes.
-fn run(model: &mut Model, options: &SessionOptions) -> (Vec<(u32, u32, u32)>, [usize; 2]) {
+fn run(model: &mut ModelByHand, options: &SessionOptions) -> (Vec<(u32, u32, u32)>, [usize; 2]) {
     let mut session = model.decode(Session::new(options.clone()).unwrap()).unwrap();
     let commit = |event| match event {
         Event::Commit { position, token, confidence, .. } => Some((position, token, confidence.to_bits())),
-        Event::Step { .. } | Event::Draft { .. } | Event::Target { .. } | Event::Replace { .. } => None,
+        _ => None,
     };
     let commits: Vec<_> = session.events().filter_map(commit).collect();
     assert_eq!(session.settled(), session.layout().gen_length(), "everything is decoded");
@@ -118,7 +118,7 @@ fn stores_that_ride_along_change_no_bit() {
 }
 
 /// Forwards that the demo model takes for each problem, and its answers.
-fn solve(model: &mut Model, questions: &[String], decoder: &str) -> Vec<(usize, Vec<u32>)> {
+fn solve(model: &mut ModelByHand, questions: &[String], decoder: &str) -> Vec<(usize, Vec<u32>)> {
     let options = Options { gen_length: Some(64), decoder: Some(decoder.parse().unwrap()), ..Options::default() };
     let mut answers = Vec::new();
     for question in questions {
@@ -139,8 +139,10 @@ fn freedave_i1_i3_rolling_on_the_demo_takes_no_more_forwards_than_reference() {
         |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["question"].as_str().unwrap().to_owned();
     let questions: Vec<String> = lines.lines().take(asked().map_or(10, |count| count.min(40))).map(question).collect();
     let device = DeviceOptions { dtype: DtypeChoice::F32, ..DeviceOptions::default() };
-    let mut model =
-        Model::load(ModelFiles::directory(demo.join("demo-sdar")).unwrap(), &device, &mut |_| true).unwrap();
+    let mut model = Model::load(ModelFiles::directory(demo.join("demo-sdar")).unwrap(), &device, &mut |_| true)
+        .unwrap()
+        .by_hand()
+        .unwrap();
     let expected = solve(&mut model, &questions, "static");
     let total = |answers: &[(usize, Vec<u32>)]| answers.iter().map(|answer| answer.0).sum::<usize>();
     for d in [4, 8, 16] {
@@ -176,7 +178,6 @@ fn freedave_i2_networks_give_the_tokens_of_static_decoding_over_the_same_cache()
             ("dllm:prompt=7,response=4", 0.0),
             ("dllm:response=5,rho=0.4,probe=k,first_layer=same", 0.0),
             ("dllm:response=5,rho=0.4,count=forwards,rows=drift", 0.0),
-            ("dllm:response=5,rho=0.4,rows=drift,select=shared", 0.0),
             ("dllm:prompt=5,response=3,cfg=3", 0.8),
             ("freecache:block=3,freeze=reference", 0.0),
         ] {

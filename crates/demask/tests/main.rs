@@ -5,12 +5,14 @@ mod accuracy;
 mod arrows;
 mod batch;
 mod caches;
+mod circles;
 mod common;
 mod company;
 mod costs;
 mod damaged;
 mod editing;
 mod endings;
+mod engine;
 mod face;
 mod footprint;
 #[path = "gguf/main.rs"]

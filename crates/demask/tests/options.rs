@@ -4,11 +4,11 @@
 use std::{ops::ControlFlow, path::Path};
 
 use demask::internals::{
-    Opened, Prompter, RunEvent,
+    Opened, Prompter,
     checkpoint::ModelFiles,
     decode::{Finish, Schedule},
 };
-use demask::{Model, Options, Prompt};
+use demask::{Event, Model, Options, Prompt};
 use demask_testkit::by_hand::ByHand;
 
 const QUESTION: &str = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
@@ -18,7 +18,7 @@ fn demo() -> Model {
 }
 
 fn refusal(prompt: &Prompt, options: &Options) -> String {
-    let error = demo().watch(prompt, options, &mut |_| ControlFlow::Continue(())).unwrap_err();
+    let error = demo().generate_with(prompt.clone(), options).unwrap_err();
     assert!(error.is_usage(), "{error}");
     error.to_string()
 }
@@ -67,14 +67,14 @@ fn prompts_that_cannot_be_decoded_are_refused() {
 
 #[test]
 fn text_is_told_as_it_settles_and_adds_up() {
-    let mut model = demo();
+    let model = demo();
     let mut text = String::new();
     let mut commits = 0;
     let answer = model
-        .watch(&Prompt::user(QUESTION, None), &Options::default(), &mut |progress| {
-            match progress {
-                RunEvent::Text(piece) => text.push_str(piece),
-                RunEvent::Event(demask::internals::decode::Event::Commit { .. }) => commits += 1,
+        .watch(&Prompt::user(QUESTION, None), &Options::default(), &mut |event| {
+            match event {
+                Event::Text(piece) => text.push_str(piece),
+                Event::Commit { .. } => commits += 1,
                 _ => {}
             }
             ControlFlow::Continue(())
@@ -90,15 +90,15 @@ fn text_is_told_as_it_settles_and_adds_up() {
 /// The answer is the same whenever decoding ends behind it, and the later it ends the more is decoded.
 #[test]
 fn stop_rules_say_how_far_decoding_goes_and_not_what_is_answered() {
-    let mut model = demo();
-    let mut run = |rule: &str| {
+    let model = demo();
+    let run = |rule: &str| {
         let mut options = Options { gen_length: Some(64), block_length: Some(8), ..Options::default() };
         options.set("decoder", "static").unwrap();
         if !rule.is_empty() {
             options.set("stop_rule", rule).unwrap();
         }
         let prompt = Prompt::user(QUESTION, None);
-        let answer = model.watch(&prompt, &options, &mut |_| ControlFlow::Continue(())).unwrap();
+        let answer = model.generate_with(prompt, &options).unwrap();
         (answer.text.unwrap(), answer.receipt.decoding.nfe)
     };
     let (text, prefix) = run("prefix");
@@ -214,7 +214,7 @@ fn a_guide_beside_a_decoder_that_asks_none_changes_nothing() {
     for (decoder, asks) in [(None, 0), (Some("static"), 0), (Some("freedave:d=4"), 0), (Some("guided"), 1)] {
         let decoder = decoder.map(|decoder| decoder.parse().unwrap());
         let answer = guided.prepare(&prompt, &Options { decoder, ..Options::default() }).unwrap();
-        assert_eq!(answer.session().needs_of(1).len(), asks);
+        assert_eq!(answer.session().unwrap().needs_of(1).len(), asks);
     }
     let two_diffusers = Opened::demo().unwrap().guided_by(Opened::demo().unwrap()).err().unwrap().to_string();
     assert!(two_diffusers.contains("expected an autoregressive one"), "{two_diffusers}");
@@ -222,12 +222,12 @@ fn a_guide_beside_a_decoder_that_asks_none_changes_nothing() {
 
 #[test]
 fn a_stop_text_ends_the_answer_in_front_of_it() {
-    let mut model = demo();
+    let model = demo();
     let options = Options { stop: Some(vec!["final".into()]), ..Options::default() };
     let mut told = String::new();
     let answer = model
-        .watch(&Prompt::user(QUESTION, None), &options, &mut |progress| {
-            if let RunEvent::Text(piece) = progress {
+        .watch(&Prompt::user(QUESTION, None), &options, &mut |event| {
+            if let Event::Text(piece) = event {
                 told.push_str(piece);
             }
             ControlFlow::Continue(())
@@ -239,24 +239,24 @@ fn a_stop_text_ends_the_answer_in_front_of_it() {
 
 #[test]
 fn an_observer_can_end_a_generation_and_the_model_goes_on_living() {
-    let mut model = demo();
+    let model = demo();
     let question = Prompt::user(QUESTION, None);
     let options = Options::default();
-    let broken = model.watch(&question, &options, &mut |progress| match progress {
-        RunEvent::Event(_) => ControlFlow::Break(()),
+    let broken = model.watch(&question, &options, &mut |event| match event {
+        Event::Step { .. } => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     });
     assert_eq!(broken.unwrap_err().to_string(), "interrupted");
-    assert!(model.watch(&question, &options, &mut |_| ControlFlow::Continue(())).is_ok());
+    assert!(model.generate_with(question, &options).is_ok());
 }
 
 #[test]
 fn seeds_repeat_and_differ() {
-    let mut model = demo();
-    let mut answer = |seed, schedule| {
+    let model = demo();
+    let answer = |seed, schedule| {
         let options = Options { temperature: Some(4.0), seed, schedule, ignore_eos: Some(true), ..Options::default() };
         let question = Prompt::user(QUESTION, None);
-        model.watch(&question, &options, &mut |_| ControlFlow::Continue(())).unwrap().tokens
+        model.generate_with(question, &options).unwrap().tokens
     };
     assert_eq!(answer(Some(1), None), answer(Some(1), None));
     assert_ne!(answer(Some(1), None), answer(Some(2), None));
@@ -265,7 +265,7 @@ fn seeds_repeat_and_differ() {
 
 #[test]
 fn infilling_keeps_what_was_given() {
-    let mut model = demo();
+    let model = demo();
     let text = "Ada has 3 pears. Ben gives Ada <mask:1> more. How many pears are there <mask:3> the end?";
     let answer = model.infill(text, &Options::default()).unwrap();
     let filled = answer.text.unwrap();

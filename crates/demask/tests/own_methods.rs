@@ -7,13 +7,14 @@ mod own_cache;
 #[allow(dead_code, reason = "its main is not run here")]
 mod own_decoder;
 
-use crate::batch::{load, question, same, together};
+use crate::batch::{by_hand, question, same, together};
+use demask::internals::ModelByHand;
 use demask::internals::decode::{
     CacheSpec, CanvasSpec, DecoderSpec, Event, Registry, Session, SessionOptions, StopRule,
     decoder::{FreeDave, Static},
     spec::OrAuto,
 };
-use demask::{Model, Options, Prompt};
+use demask::{Options, Prompt};
 use demask_testkit::suite;
 use own_cache::Sliding;
 
@@ -50,7 +51,7 @@ fn requests() -> Vec<(Prompt, Options)> {
 
 #[test]
 fn they_run_in_company_as_alone_and_say_so_in_their_receipts() {
-    let mut model = load("demo-llada");
+    let mut model = by_hand("demo-llada");
     let requests = requests();
     let alone = together(&mut model, &requests, 1);
     for (alone, joined) in alone.iter().zip(together(&mut model, &requests, 4)) {
@@ -68,7 +69,7 @@ fn they_run_in_company_as_alone_and_say_so_in_their_receipts() {
     assert!(rows(2) < rows(0), "a window is less than everything");
 }
 
-fn session(model: &Model, decoder: DecoderSpec, cache: CacheSpec) -> Session {
+fn session(model: &ModelByHand, decoder: DecoderSpec, cache: CacheSpec) -> Session {
     let canvas = CanvasSpec::Prompt { tokens: (10..23).collect(), gen_length: 24 };
     let options = SessionOptions {
         block_length: Some(8),
@@ -82,13 +83,13 @@ fn session(model: &Model, decoder: DecoderSpec, cache: CacheSpec) -> Session {
 
 #[test]
 fn single_drafts_over_the_cache_are_static_decoding_on_a_network() {
-    let mut model = load("demo-llada");
+    let mut model = by_hand("demo-llada");
     let mut commits = |decoder| {
         let session = session(&model, decoder, Sliding::default().into());
         let mut session = model.decode(session).unwrap();
         let commit = |event| match event {
             Event::Commit { position, token, confidence, .. } => Some((position, token, confidence.to_bits())),
-            Event::Step { .. } | Event::Draft { .. } | Event::Target { .. } | Event::Replace { .. } => None,
+            _ => None,
         };
         session.events().filter_map(commit).collect::<Vec<_>>()
     };

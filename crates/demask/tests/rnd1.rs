@@ -93,7 +93,7 @@ fn options_give_the_tokens_of_the_reference() {
     let tokens = |name: &str| case[name].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect();
     let (prompt, output): (Vec<u32>, Vec<u32>) = (tokens("prompt"), tokens("output"));
     let length = case["params"]["max_new_tokens"].as_u64().unwrap() as usize;
-    let mut model = Model::builder().threads(2).dtype(DtypeChoice::F32).open(golden("ckpt/moe-rnd1-sdar")).unwrap();
+    let model = Model::builder().threads(2).dtype(DtypeChoice::F32).open(golden("ckpt/moe-rnd1-sdar")).unwrap();
     let options =
         Options { gen_length: Some(length), temperature: Some(0.0), ignore_eos: Some(true), ..Options::default() };
     let answer = model.generate_with(Prompt::Tokens(prompt.clone()), &options).unwrap();

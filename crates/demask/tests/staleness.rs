@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use demask::internals::{
+    ModelByHand,
     model_parts::Part,
     step::{Positions, Predictions, SequenceId, SequenceStep, Work},
 };
@@ -40,7 +41,7 @@ impl Distance {
 }
 
 /// The slots that decoding ends with, the canvas, and where the response begins.
-fn decode(model: &mut Model, problem: &str, cache: &str) -> (Vec<[Vec<f32>; 2]>, Vec<u32>, usize) {
+fn decode(model: &mut ModelByHand, problem: &str, cache: &str) -> (Vec<[Vec<f32>; 2]>, Vec<u32>, usize) {
     let options =
         Options { decoder: Some("static".parse().unwrap()), cache: Some(cache.parse().unwrap()), ..Options::default() };
     let mut session = model.prompter().session(&Prompt::user(problem, None), &options).unwrap();
@@ -62,7 +63,7 @@ fn decode(model: &mut Model, problem: &str, cache: &str) -> (Vec<[Vec<f32>; 2]>,
 }
 
 /// Distances of K and V by layer, of the prompt's positions and of the response's.
-fn distances(model: &mut Model, cache: &str) -> Vec<[[Distance; 2]; 2]> {
+fn distances(model: &mut ModelByHand, cache: &str) -> Vec<[[Distance; 2]; 2]> {
     let (layers, mask) = (model.prompter().spec().layers, model.prompter().facts().mask);
     let mut found = vec![[[Distance::default(); 2]; 2]; layers];
     for problem in PROBLEMS {
@@ -86,7 +87,7 @@ fn distances(model: &mut Model, cache: &str) -> Vec<[[Distance; 2]; 2]> {
 
 #[test]
 fn flashdlm_i10_what_a_cache_ends_with_is_near_the_truth() {
-    let mut model = Model::demo().unwrap();
+    let mut model = Model::demo().unwrap().by_hand().unwrap();
     // Without a cache, the last forward has seen everything but what it committed itself.
     for (cache, most) in [("none", 0.03), ("freecache:block=16", 0.06), ("freecache:block=16,freeze=reference", 0.06)] {
         let found = distances(&mut model, cache);

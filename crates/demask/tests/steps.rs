@@ -102,6 +102,7 @@ fn facts(family: &Family) -> ModelFacts {
         context: 4096,
         layers: 3,
         blocks: family.blocks(),
+        free_rows: demask_decode::FREE_ROWS,
     }
 }
 
@@ -153,7 +154,7 @@ fn steps(plans: &[StepPlan], shift: Position) -> Vec<Step> {
                 plan.live.iter().for_each(|position| before[position as usize] = false);
             }
             for lane in 0..lanes {
-                let live = &plan.live.as_slice()[..plan.rows_of(lane)];
+                let live = plan.live.as_slice();
                 let stays = |position: Position| match (&kept, plan.lanes) {
                     (_, Lanes::Canvas) => read[position as usize],
                     (Some((of, slots)), _) if *of == lane as u32 => slots[position as usize],

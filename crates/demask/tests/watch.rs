@@ -111,3 +111,14 @@ fn stored_keys_and_values_are_those_of_the_forwards_that_wrote_them() {
         assert!(beyond.iter().flatten().all(Vec::is_empty), "there is no such position");
     }
 }
+
+#[test]
+fn logits_that_no_memory_holds_are_refused_before_they_are_allocated() {
+    let (_, spec) = specs().remove(0);
+    let spec = ArchSpec { vocabulary: 20_000, context: usize::MAX >> 32, ..spec };
+    let mut runner = runner(&spec, Isa::best(), Dtype::F32, 2);
+    let rows = runner.available().1 as usize / (4 * spec.vocabulary) + 1;
+    let refused = runner.inspect(&vec![1; rows], Mask::Full, false).unwrap_err().to_string();
+    assert!(refused.starts_with("the sequence needs ") && refused.contains("MiB of memory and "), "{refused}");
+    assert!(!refused.contains('\n') && runner.pages().used == 0);
+}

@@ -41,7 +41,6 @@ pub const RECIPES: &[Recipe] = recipes![
     "demo/flashdlm-table-7",
     "demo/flashdlm-table-7-dream",
     "demo/flashdlm-tables-5-6-9-10",
-    "demo/freecache-auto",
     "demo/freedave-figure-2",
     "demo/freedave-tables-1-2",
     "demo/guided-rules",

@@ -82,7 +82,7 @@ impl Subject<'_> {
     /// Returns the costs of an answer to a prompt of this many tokens.
     pub fn costs(&self, prompt_length: usize, predicted: &Predicted<'_>) -> Result<Costs, CostError> {
         let prompt = Prompt::Tokens(vec![self.outline.prompter().ordinary_tokens()[0]; prompt_length]);
-        let session = self.outline.prepare(&prompt, self.options)?.into_session();
+        let session = self.outline.session(&prompt, self.options)?;
         self.costs_of(session, predicted, &mut |_| {})
     }
 
@@ -128,7 +128,7 @@ impl Subject<'_> {
         if prompter.facts().mask_id.is_none() {
             return Ok(None);
         }
-        let (spec, mut session) = self.outline.autoregressive(prompt_length, gen_length, self.options)?;
+        let (spec, mut session) = self.outline.autoregressive(prompt_length, gen_length)?;
         let mut stand_in = Assumed::new(prompter, 0.0, self.seed);
         let estimate = self.outline.estimate(spec, &mut session, self.counting(), &mut |session, price| {
             rehearse(session, &mut stand_in, price)

@@ -1,11 +1,11 @@
 //! A model without its weights: what turns prompts into sessions, and what is known of each tensor's type.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use demask::{
     Error, Options, Prompt,
     internals::{
-        Bridge, Guiding, Opened, Prepared, Prompter,
+        Bridge, Opened, Prompter,
         decode::{CanvasSpec, ModelFacts, Session, SessionOptions},
         model_parts::{ArchSpec, Role, expected_tensors},
         step::{Mask, TokenId},
@@ -17,18 +17,20 @@ use crate::{shapes::Like, synth::SynthError};
 
 /// A model as far as costs depend on it, perhaps with a guide.
 pub struct Outline {
-    prompter: Prompter,
+    prompter: Arc<Prompter>,
     stored: BTreeMap<Role, Dtype>,
     main: Dtype,
-    guide: Option<(Box<Outline>, Bridge)>,
+    guide: Option<Box<Outline>>,
 }
 
 impl Outline {
     /// Leaves a model's weights behind, its first guide's too.
     pub fn of(opened: Opened) -> Self {
-        let (prompter, stored, main, guide) = opened.into_parts();
-        let guide = guide.map(|(guide, bridge)| (Box::new(Self::of(guide)), bridge));
-        Self { prompter, stored, main, guide }
+        let all = opened.into_parts().into_iter().rev();
+        let outline = all.fold(None, |guide: Option<Self>, (prompter, stored, main)| {
+            Some(Self { prompter, stored, main, guide: guide.map(Box::new) })
+        });
+        outline.unwrap_or_else(|| unreachable!("a model is a part of itself"))
     }
 
     /// Makes one of a released shape in bf16, perhaps with another number of layers; it has no tokenizer.
@@ -38,19 +40,22 @@ impl Outline {
     pub fn of_shape(like: Like, layers: Option<usize>) -> Result<Self, SynthError> {
         let prompter = Prompter::of(like.text(layers)?);
         let stored = expected_tensors(prompter.spec()).into_iter().map(|tensor| (tensor.role, Dtype::Bf16)).collect();
-        Ok(Self { prompter, stored, main: Dtype::Bf16, guide: None })
+        Ok(Self { prompter: Arc::new(prompter), stored, main: Dtype::Bf16, guide: None })
     }
 
     /// Puts a guide beside it. Where one of the two has no tokenizer, their words are taken to be the same.
     ///
     /// # Errors
     /// If the two do not go together.
-    pub fn guided_by(self, guide: Self) -> Result<Self, Error> {
+    pub fn guided_by(mut self, guide: Self) -> Result<Self, Error> {
         let wordless = [&self, &guide].iter().any(|outline| outline.prompter.tokenizer().is_err());
         let causal = guide.prompter.facts().mask == Mask::Causal;
         let bridge =
             if wordless && causal { Bridge::supposed() } else { Bridge::between(&self.prompter, &guide.prompter)? };
-        Ok(Self { guide: Some((Box::new(guide), bridge)), ..self })
+        if let Some(prompter) = Arc::get_mut(&mut self.prompter) {
+            prompter.add_guide(Arc::clone(&guide.prompter), bridge);
+        }
+        Ok(Self { guide: Some(Box::new(guide)), ..self })
     }
 
     /// Returns what turns prompts into sessions.
@@ -60,12 +65,12 @@ impl Outline {
 
     /// Returns its guide.
     pub fn guide(&self) -> Option<&Self> {
-        self.guide.as_ref().map(|(guide, _)| &**guide)
+        self.guide.as_deref()
     }
 
     /// Returns what turns prompts into sessions of each of its networks: its own, and its guide's.
     pub fn prompters(&self) -> Vec<&Prompter> {
-        [Some(&self.prompter), self.guide().map(Self::prompter)].into_iter().flatten().collect()
+        [Some(&*self.prompter), self.guide().map(Self::prompter)].into_iter().flatten().collect()
     }
 
     /// Returns the type that each tensor is stored in.
@@ -78,32 +83,24 @@ impl Outline {
         self.main
     }
 
-    /// Gets a prompt ready to be answered, with the guide if the decoder wants one.
+    /// Returns the session of a prompt, with the guide if the decoder wants one.
     ///
     /// # Errors
     /// If the prompt cannot be put into tokens, or the options contradict each other or the model.
-    pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Prepared, Error> {
-        let guide = self.guide.as_ref().filter(|_| options.wants_guide());
-        let guide = guide.map(|(guide, bridge)| Guiding { index: 0, prompter: &guide.prompter, bridge });
-        self.prompter.prepare_with(prompt, options, guide)
+    pub fn session(&self, prompt: &Prompt, options: &Options) -> Result<Session, Error> {
+        self.prompter.session(prompt, options)
     }
 
-    /// Returns the same network trained to take one token after the other, and a session that decodes as many tokens behind
-    /// as long a prompt with it; its forwards are priced on the curve of `options`, if they have one.
+    /// Returns the same network trained to take one token after the other, and a session that decodes as many tokens after
+    /// as long a prompt with it.
     ///
     /// # Errors
     /// If they are more than the context holds.
-    pub fn autoregressive(
-        &self,
-        prompt: usize,
-        gen_length: usize,
-        options: &Options,
-    ) -> Result<(ArchSpec, Session), Error> {
+    pub fn autoregressive(&self, prompt: usize, gen_length: usize) -> Result<(ArchSpec, Session), Error> {
         let spec = ArchSpec { attention: Mask::Causal, shift: 1, ..self.prompter.spec().clone() };
         let facts = ModelFacts { mask: Mask::Causal, shift: 1, mask_id: None, ..self.prompter.facts().clone() };
         let tokens: Vec<TokenId> = vec![self.prompter.ordinary_tokens()[0]; prompt];
         let canvas = CanvasSpec::Prompt { tokens, gen_length };
-        let cost_curve = options.cost_curve.as_ref().map(demask::SharedCurve::curve);
-        Ok((spec, Session::new(SessionOptions { cost_curve, ..SessionOptions::new(facts, canvas) })?))
+        Ok((spec, Session::new(SessionOptions::new(facts, canvas))?))
     }
 }

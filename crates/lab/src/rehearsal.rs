@@ -71,7 +71,7 @@ fn lines(asked: &Rehearsed<'_>, own: usize) -> impl Iterator<Item = String> {
     })
 }
 
-/// Writes a line for the cache policy's rule, if it has one, for each step that `session` would run with a stand-in, and
+/// Writes a line for the rules of the decoder and the cache policy, if they have any, for each step that `session` would run with a stand-in, and
 /// for their sum. `see` as for [`rehearse`]. Steps that depend on predictions may differ in a real run.
 ///
 /// # Errors
@@ -83,6 +83,9 @@ pub fn explain(
     see: &mut dyn FnMut(&Rehearsed<'_>, &mut [Predictions]),
 ) -> Result<(), ReplayError> {
     let own = session.needs().iter().filter(|need| need.network == 0).count();
+    if let Some(rule) = session.decoder_rule() {
+        tell(format!("decoder: {rule}"));
+    }
     if let Some(rule) = session.cache_rule() {
         tell(format!("cache: {rule}"));
     }
@@ -90,11 +93,6 @@ pub fn explain(
         lines(asked, own).for_each(&mut *tell);
         see(asked, answers);
     })?;
-    if let Some(drafted) = session.receipt().drafted {
-        let forwards = drafted.forwards.iter().enumerate().filter(|(_, forwards)| **forwards > 0);
-        let told: Vec<_> = forwards.map(|(drafts, forwards)| format!("{forwards} of {drafts}")).collect();
-        tell(format!("forwards by drafts: {}", told.join(", ")));
-    }
     let counts = session.counts();
     tell(format!("{} forwards, {} NFE, {} rows", counts.forwards, counts.nfe, counts.rows));
     Ok(())
@@ -185,8 +183,7 @@ impl StandIn for Assumed {
             let mut run = Some(0);
             for position in positions.iter() {
                 let held = plan.row(lane, position).map(|row| tokens[row]);
-                let runs = plan.ends.get(lane).is_none_or(|&end| position < end);
-                let open = runs && ask.only_where.is_none_or(|mask| held.is_none_or(|held| held == mask));
+                let open = ask.only_where.is_none_or(|mask| held.is_none_or(|held| held == mask));
                 if !open {
                     Self::push_nothing(&mut predictions, ask);
                     continue;

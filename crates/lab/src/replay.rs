@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use demask::{
     TraceLine,
     internals::{
-        Number, Prompter, Record, Script,
+        Number, Prompter, Record,
         decode::Session,
         step::{Judged, NO_TOKEN, Positions, Predictions, Request, TokenId},
     },
@@ -184,7 +184,7 @@ impl Recorded {
             see(asked, answers);
             feeds.push(answers.to_vec());
         })?;
-        Ok(Script::new(feeds))
+        Ok(Script { feeds: feeds.into() })
     }
 }
 
@@ -211,6 +211,21 @@ impl StandIn for Recorded {
             });
         }
         Ok(predictions(&record, positions, &self.translate))
+    }
+}
+
+/// Predictions for each feed of a session, which take the place of the networks' own.
+#[derive(Debug, Clone, Default)]
+pub struct Script {
+    feeds: VecDeque<Vec<Predictions>>,
+}
+
+impl Script {
+    /// Returns what to feed in place of `answers`, which it costs all the same. They are fed themselves behind its end.
+    pub fn next(&mut self, answers: &[Predictions]) -> Vec<Predictions> {
+        let Some(mut feed) = self.feeds.pop_front() else { return answers.to_vec() };
+        feed.iter_mut().zip(answers).for_each(|(told, ran)| told.cost = ran.cost);
+        feed
     }
 }
 

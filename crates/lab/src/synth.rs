@@ -123,8 +123,8 @@ fn write(
     let partial = Partial::create(out)?;
     let shards = plan(family, &architecture, shard);
     let total = shards.iter().flatten().map(|tensor| tensor.bytes).sum();
-    partial.text("config.json", &format!("{:#}", config))?;
-    partial.text("generation_config.json", &format!("{:#}", generation))?;
+    partial.text("config.json", &format!("{config:#}"))?;
+    partial.text("generation_config.json", &format!("{generation:#}"))?;
     if shards.len() > 1 {
         partial.text(INDEX, &format!("{:#}", &index(&shards, total)))?;
     }

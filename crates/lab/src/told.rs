@@ -29,7 +29,6 @@ pub fn told(costs: &Costs) -> String {
     columns.extend(autoregressive.iter().map(|estimate| ("autoregressive", &estimate.network)));
     text += &table(&columns);
     text += &summary(estimate);
-    text += &seconds(estimate, autoregressive.as_ref());
     text += &kinds(&estimate.network);
     text
 }
@@ -80,14 +79,6 @@ fn summary(estimate: &Estimate) -> String {
         decoding.tokens_per_nfe,
         units(flops / tokens)
     )
-}
-
-/// Seconds on the cost curve that was given: of the diffusion model, and of the autoregressive one beside it.
-fn seconds(estimate: &Estimate, autoregressive: Option<&Estimate>) -> String {
-    let Some(curve) = &estimate.decoding.cost_curve else { return String::new() };
-    let twin = autoregressive.and_then(|estimate| estimate.decoding.cost_curve.as_ref());
-    let twin = twin.map_or_else(String::new, |twin| format!("; autoregressive {:.4} s", twin.seconds));
-    format!("{:.4} s of forwards on the cost curve of {} on {}{twin}\n", curve.seconds, curve.model, curve.machine)
 }
 
 /// Forwards by their rows, as far as they fit: those that take most operations, in the order in which they come.

@@ -3,8 +3,8 @@
 
 use std::{fmt::Write, fs, ops::ControlFlow};
 
-use demask::internals::{DeviceOptions, RunEvent, TokenTexts, Tracer, model_parts::Convention};
-use demask::{DeviceChoice, DtypeChoice, Generation, Model, Options, Prompt, TraceLine};
+use demask::internals::{DeviceOptions, TokenTexts, Tracer, model_parts::Convention};
+use demask::{DeviceChoice, DtypeChoice, Event, Generation, Model, Options, Prompt, TraceLine};
 use demask_lab::{
     estimate::{Counting, Estimate},
     outline::Outline,
@@ -68,9 +68,10 @@ fn guided(name: &str, options: &Options) -> (Model, Outline) {
 fn record(model: &mut Model, prompt: &Prompt, options: &Options) -> (Generation, Vec<TraceLine>) {
     let mut answer = model.prepare(prompt, options).unwrap();
     answer.record();
-    let (tracer, texts, mut lines) = (Tracer::new(model, options), TokenTexts::none(), Vec::new());
-    let answer = model.answer(answer, &mut |progress| {
-        lines.extend(tracer.line(&progress, &texts));
+    let (tracer, texts) = (Tracer::new(model.prompter(), options.seed.unwrap_or(0)), TokenTexts::none());
+    let mut lines = Vec::new();
+    let answer = model.answer(answer, &mut |event| {
+        lines.extend(tracer.line(event, &texts));
         ControlFlow::Continue(())
     });
     (answer.unwrap(), lines)
@@ -88,7 +89,7 @@ fn replayed(outline: &Outline, prompt: &Prompt, options: &Options, lines: &[Trac
         line.write(&mut bytes).unwrap();
     }
     let recorded = Recorded::new(demask::internals::read_trace(&bytes[..]).unwrap()).unwrap();
-    let mut session = outline.prepare(prompt, options).unwrap().into_session();
+    let mut session = outline.session(prompt, options).unwrap();
     let (spec, networks) = (outline.prompter().spec().clone(), outline.prompters());
     let found = outline.estimate(spec, &mut session, counting(&DeviceOptions::default()), &mut |session, price| {
         recorded.clone().script(session, &networks, price).map(drop)
@@ -98,7 +99,7 @@ fn replayed(outline: &Outline, prompt: &Prompt, options: &Options, lines: &[Trac
 
 /// Estimate of a run of assumed predictions.
 fn assumed(outline: &Outline, prompt: &Prompt, options: &Options, acceptance: f64, counting: Counting<'_>) -> Estimate {
-    let mut session = outline.prepare(prompt, options).unwrap().into_session();
+    let mut session = outline.session(prompt, options).unwrap();
     let mut stand_in = Assumed::new(outline.prompter(), acceptance, 0);
     let spec = outline.prompter().spec().clone();
     let found =
@@ -152,7 +153,7 @@ fn bytes_of_forwards_are_those_of_the_network() {
     let found = assumed(&outline, &question(0), &options("static", "none"), 0.0, counting(&device));
     let modules = found.network.modules;
     let read = modules.projections.bytes + modules.mlp.bytes + modules.head.bytes;
-    assert_eq!(read, (model.network().forward_bytes() * found.network.forwards) as u64);
+    assert_eq!(read, (model.with_network(|network| network.forward_bytes()).unwrap() * found.network.forwards) as u64);
 }
 
 /// The predictions of a recorded run decide, whatever the network that runs: forwards, commits and operations are those of
@@ -163,9 +164,9 @@ fn replays_follow_the_trace_on_other_weights() {
     let prompt = Prompt::Tokens((5..25).collect());
     let (told, lines) = record(&mut load("demo-llada"), &prompt, &options);
     // Its mask is a token of the other's, and it has fewer tokens.
-    let mut other = load("demo-dream");
+    let other = load("demo-dream");
     let script = |options: &Options, lines: &[TraceLine]| {
-        let mut session = other.prepare(&prompt, options).unwrap().into_session();
+        let mut session = other.prompter().session(&prompt, options).unwrap();
         Recorded::new(lines.to_vec())?.script(&mut session, &[other.prompter()], &mut |_, _| {})
     };
     let followed = script(&options, &lines).unwrap();
@@ -183,12 +184,13 @@ fn replays_follow_the_trace_on_other_weights() {
     let half: Vec<_> = lines[..lines.len() / 2].to_vec();
     assert!(matches!(script(&options, &half).unwrap_err(), ReplayError::Short { .. }));
     let mut answer = other.prepare(&prompt, &options).unwrap();
-    answer.follow(followed);
+    let mut followed = followed;
+    answer.intercept(Box::new(move |_, answers| followed.next(answers)));
     let (mut forwards, mut commits) = (Vec::new(), 0);
-    let mut watch = |progress: RunEvent<'_>| {
-        match progress {
-            RunEvent::Event(demask::internals::decode::Event::Step { rows, .. }) => forwards.push(rows),
-            RunEvent::Event(demask::internals::decode::Event::Commit { .. }) => commits += 1,
+    let mut watch = |event: &Event| {
+        match event {
+            Event::Step { rows, .. } => forwards.push(*rows),
+            Event::Commit { .. } => commits += 1,
             _ => {}
         }
         ControlFlow::Continue(())
@@ -339,7 +341,7 @@ fn costs(like: &str, (prompt, length): Lengths, decoder: &str, cache: &str, acce
 /// Estimate of the same network that takes one token after the other.
 fn autoregressive(like: &str, (prompt, length): Lengths) -> Estimate {
     let (outline, device) = (shape(like), device());
-    let (spec, mut session) = outline.autoregressive(prompt, length, &Options::default()).unwrap();
+    let (spec, mut session) = outline.autoregressive(prompt, length).unwrap();
     let mut stand_in = Assumed::new(outline.prompter(), 0.0, 0);
     let found = outline
         .estimate(spec, &mut session, counting(&device), &mut |session, price| rehearse(session, &mut stand_in, price));

@@ -2,6 +2,7 @@
 
 mod common;
 mod estimates;
+#[cfg(feature = "cuda")]
 mod models;
 mod own_methods;
 mod shapes;

@@ -6,13 +6,13 @@ use demask::internals::{
     DeviceOptions, Footprint,
     checkpoint::{FAMILIES, Family, Holes},
     cpu::isa::Tier,
+    cuda::CudaOptions,
     decode::Others,
     model_parts::{ArchSpec, Mlp},
     step::{Mask, Origin, SequenceNeeds},
     tensor::{BlockFormat, Dtype},
 };
 use demask::{ActivationChoice, DeviceChoice, DtypeChoice, WeightChoice};
-use demask_cuda::CudaOptions;
 use demask_lab::{outline::Outline, shapes::Like};
 
 const INTRODUCTION: &str = "# Models

@@ -108,7 +108,7 @@ fn naming_one_method_or_none_leaves_the_other_recommended() {
                 options.set(name, value).unwrap();
             }
             let prepared = outline.prompter().prepare(&Prompt::Tokens(vec![5, 6, 7]), &options).unwrap();
-            let receipt = prepared.session().receipt();
+            let receipt = prepared.session().unwrap().receipt();
             assert_eq!(format!("{}, cache {}", receipt.decoder, receipt.cache), *expected, "{like} with {given:?}");
         }
         let (decoder, cache) = outline.prompter().default_methods();

@@ -218,11 +218,6 @@ impl ArchSpec {
             _ => Mlp::Dense { ffn: self.ffn },
         }
     }
-
-    /// Number of parameters, biases and norms included.
-    pub fn parameters(&self) -> u64 {
-        crate::expected_tensors(self).iter().map(|tensor| (tensor.rows * tensor.columns) as u64).sum()
-    }
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ impl Asked<'_> {
         let held = plan.row(lane, position).map(|row| self.tokens[row]);
         let skip = self.ask.only_where.is_some_and(|wanted| held.is_some_and(|token| token != wanted));
         let position = plan.predictor(position, spec.shift as u32);
-        let rank = plan.live.rank(position).filter(|&rank| !skip && rank < plan.rows_of(lane))?;
+        let rank = plan.live.rank(position).filter(|_| !skip)?;
         Some(Predictor { position, rank })
     }
 }
@@ -87,8 +87,7 @@ pub fn step_cost(spec: &ArchSpec, convention: Convention, asked: Asked<'_>, incr
 /// Returns how many keys a step must read: those of its sequence that any row sees, and what each draft writes for itself.
 pub fn keys_read(plan: &StepPlan) -> u64 {
     let limit = plan.live.last().map_or(0, |last| plan.mask.limit(last, plan.visible));
-    let longest = (0..plan.lanes.count()).map(|lane| plan.rows_of(lane)).max().unwrap_or(0);
-    u64::from(limit) + (plan.rows() - longest) as u64
+    u64::from(limit) + plan.rows().saturating_sub(plan.live.len()) as u64
 }
 
 /// Rows that the head reads.
@@ -117,17 +116,15 @@ pub(crate) fn cost(spec: &ArchSpec, plan: &StepPlan, increments: bool, answered:
     let live = Rows::live(plan);
     let layers = spec.layers;
     let parts = match &plan.layers {
-        LayerRows::All if increments => [(0..layers, live), (0..0, live), (0..0, live)],
+        LayerRows::All if increments => [(0..layers, live), (0..0, live)],
         // The last layer finishes only the rows that the head reads.
         LayerRows::All => {
             let last = Rows { computed: answered.rows, keys: answered.keys, ..live };
-            [(0..layers - 1, live), (layers - 1..layers, last), (0..0, live)]
+            [(0..layers - 1, live), (layers - 1..layers, last)]
         }
-        LayerRows::Partial { depth, .. } => {
-            let whole = layers.min(depth.whole as usize);
-            let chosen = if depth.shared { layers.min(whole + 1) } else { layers };
-            let choosing = Rows::partial(plan);
-            [(whole..chosen, choosing), (0..whole, live), (chosen..layers, Rows { compared: 0.0, ..choosing })]
+        LayerRows::Partial { first_whole, .. } => {
+            let whole = layers.min(usize::from(*first_whole));
+            [(whole..layers, Rows::partial(plan)), (0..whole, live)]
         }
     };
     summed(spec, plan, &parts, answered.rows, true)
@@ -158,9 +155,8 @@ impl Rows {
     /// All live rows of a plan.
     fn live(plan: &StepPlan) -> Self {
         let rows = plan.rows() as f64;
-        let of_lane = |lane| plan.live.iter().take(plan.rows_of(lane));
-        let positions = (0..plan.lanes.count()).flat_map(of_lane);
-        let keys = positions.map(|position| f64::from(plan.mask.limit(position, plan.visible))).sum();
+        let limit = |position| f64::from(plan.mask.limit(position, plan.visible));
+        let keys = (0..plan.lanes.count()).flat_map(|_| plan.live.iter()).map(limit).sum();
         Self { computed: rows, stored: rows, compared: 0.0, keys }
     }
 

@@ -16,13 +16,11 @@ pub(crate) struct Forward<'a, B: Backend> {
     pub(crate) weights: &'a Weights<B>,
     pub(crate) launch: &'a Launch,
     pub(crate) lowered: &'a Lowered,
-    /// Layers that run, from the first.
-    pub(crate) layers: usize,
 }
 
 /// Runs a launch. With a watcher, every row is finished in every layer and the intermediates are copied out.
 pub(crate) fn forward<B: Backend>(
-    Forward { spec, weights, launch, lowered, layers }: Forward<'_, B>,
+    Forward { spec, weights, launch, lowered }: Forward<'_, B>,
     backend: &mut B,
     kv: &mut B::Kv,
     out: &mut HeadOutput,
@@ -37,13 +35,10 @@ pub(crate) fn forward<B: Backend>(
     if let Some(watch) = &mut watch {
         watch.embedded(backend);
     }
-    for (index, layer) in weights.layers.iter().take(layers).enumerate() {
+    for (index, layer) in weights.layers.iter().enumerate() {
         let qkv = layer.qkv(spec.norm_epsilon);
-        let partial = launch.partial && !lowered.depth.is_whole(index);
-        let choosing = partial && lowered.depth.chooses(index);
+        let choosing = launch.partial && (index > 0 || !lowered.first_whole);
         let (rows, keys, values) = match () {
-            // Behind the layer that chose for all: its choice stands, and no tensor was replaced for the others.
-            () if partial && !choosing => (Rows::Computed, Rows::Computed, Rows::Computed),
             () if choosing => (Rows::Computed, lowered.key_rows, lowered.value_rows),
             () if index + 1 == spec.layers && !holds && watch.is_none() => (Rows::Last, Rows::Live, Rows::Live),
             () => (Rows::Live, Rows::Live, Rows::Live),

@@ -1,9 +1,9 @@
 //! Memory that a model needs beside its weights, computed before they are loaded.
 
 use demask_step::SequenceNeeds;
-use demask_tensor::{AttentionShape, PageKind, WorkspaceShape};
+use demask_tensor::{AttentionShape, PAGE, PageKind, WorkspaceShape};
 
-use crate::{ArchSpec, Mlp, Sequence, runner::table_entries};
+use crate::{ArchSpec, Mlp, Sequence};
 
 /// Shape of attention in every layer of a model.
 pub fn attention_shape(spec: &ArchSpec) -> AttentionShape {
@@ -41,4 +41,9 @@ pub fn sequence_pages(needs: &SequenceNeeds) -> (usize, PageKind) {
 /// Content of a sequence's pages beside K and V.
 pub(crate) fn page_kind(needs: &SequenceNeeds) -> PageKind {
     PageKind { increments: needs.increments, residual: needs.residual }
+}
+
+/// Entries of the page tables of a sequence.
+pub(crate) fn table_entries(needs: &SequenceNeeds) -> usize {
+    needs.positions.div_ceil(PAGE) * needs.drafts.max(1)
 }

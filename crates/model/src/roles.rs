@@ -210,3 +210,10 @@ pub enum WeightError {
     #[error("the {0} is missing")]
     Missing(Role),
 }
+
+impl ArchSpec {
+    /// Number of parameters, biases and norms included.
+    pub fn parameters(&self) -> u64 {
+        expected_tensors(self).iter().map(|tensor| (tensor.rows * tensor.columns) as u64).sum()
+    }
+}

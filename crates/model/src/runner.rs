@@ -16,7 +16,7 @@ use crate::{
     ArchSpec, Hidden, Sequence, Watcher, Weights,
     forward::{Forward, forward},
     lower::Lowered,
-    memory::{attention_shape, page_kind, sequence_pages, workspace_shape},
+    memory::{attention_shape, page_kind, sequence_pages, table_entries, workspace_shape},
     prefixes::PrefixIndex,
 };
 
@@ -43,8 +43,6 @@ pub struct Runner<B: Backend> {
     launch: Launch,
     lowered: Lowered,
     output: HeadOutput,
-    /// Layers that a forward runs, if not all of them.
-    few_layers: Option<usize>,
     /// Most rows of a request that run at once where it can be cut.
     piece: usize,
 }
@@ -72,9 +70,6 @@ pub trait Inspect: Network {
     fn memory_meter(&self) -> Option<Arc<dyn MemoryMeter>>;
     /// Begins to count the seconds of parts from 0, or ends it.
     fn time_parts(&mut self, on: bool);
-    /// Lets forwards run so many layers, from the first, and what they predict mean nothing: to learn what a forward costs
-    /// without running all of it. None: all layers.
-    fn run_layers(&mut self, few: Option<usize>);
     /// Returns the seconds counted so far.
     fn part_seconds(&self) -> PartSeconds;
     /// Runs one forward over `tokens` with all logits and, if asked for, every layer's output.
@@ -143,7 +138,6 @@ impl<B: Backend> Runner<B> {
             launch: Launch::default(),
             lowered: Lowered::default(),
             output: HeadOutput::default(),
-            few_layers: None,
             piece: PIECE,
         };
         runner.reserve_rotation(1)?;
@@ -335,9 +329,8 @@ impl<B: Backend> Runner<B> {
     }
 
     fn forward(&mut self, watcher: Option<&mut Watcher<'_>>) -> Result<(), DeviceError> {
-        let Self { spec, weights, backend, kv, launch, lowered, output, few_layers, .. } = self;
-        let layers = few_layers.unwrap_or(spec.layers);
-        forward(Forward { spec, weights, launch, lowered, layers }, backend, kv, output, watcher)
+        let Self { spec, weights, backend, kv, launch, lowered, output, .. } = self;
+        forward(Forward { spec, weights, launch, lowered }, backend, kv, output, watcher)
     }
 }
 
@@ -461,7 +454,9 @@ impl<B: Backend> Network for Runner<B> {
     }
 
     fn rows(&self) -> RowBudget {
-        RowBudget { capacity: self.reserved.rows, free: self.backend.free_rows(), piece: self.piece }
+        // Rows of a model with experts may each read others.
+        let shared = if self.weights.expert_bytes() > 0 { 0 } else { self.weights.bytes_of_a_forward() };
+        RowBudget { capacity: self.reserved.rows, free: self.backend.free_rows(shared), piece: self.piece }
     }
 
     fn shift(&self) -> Position {
@@ -520,15 +515,17 @@ impl<B: Backend> Inspect for Runner<B> {
         self.backend.time_parts(on);
     }
 
-    fn run_layers(&mut self, few: Option<usize>) {
-        self.few_layers = few;
-    }
-
     fn part_seconds(&self) -> PartSeconds {
         self.backend.part_seconds()
     }
 
     fn inspect(&mut self, tokens: &[u32], mask: Mask, layers: bool) -> Result<Inspection, InspectError> {
+        let copies = if layers { (self.spec.layers + 2) * self.spec.hidden } else { 0 };
+        let needed = ((self.spec.vocabulary + copies) * size_of::<f32>()) as u64 * tokens.len() as u64;
+        let available = self.backend.available();
+        if needed > available {
+            return Err(OpenError::from(OutOfMemory { needed, available }).into());
+        }
         let mut hidden = Hidden::default();
         let mut take = |part, values: &[f32]| hidden.take(part, values);
         self.look(tokens, mask, true, layers.then_some(&mut take))?;
@@ -574,9 +571,4 @@ impl<B: Backend> Inspect for Runner<B> {
         }
         Ok(layers)
     }
-}
-
-/// Entries of the page tables of a sequence.
-pub(crate) fn table_entries(needs: &SequenceNeeds) -> usize {
-    needs.positions.div_ceil(PAGE) * needs.drafts.max(1)
 }

@@ -1,7 +1,7 @@
 //! One open sequence: its pages, which of them are shared, what has been written, and the overlay of its last drafts.
 
 use demask_step::{
-    Blend, BlendWith, Lanes, LayerRows, PlanError, Position, Positions, SequenceNeeds, SequenceStep, StepPlan, room,
+    Blend, BlendWith, Lanes, LayerRows, PlanError, Position, Positions, SequenceNeeds, SequenceStep, StepPlan,
 };
 use demask_tensor::PAGE;
 
@@ -31,18 +31,16 @@ pub(crate) struct Sequence {
 pub(crate) struct Overlay {
     /// Number of drafts; 0 if the last step ran on the canvas.
     pub(crate) lanes: usize,
-    /// Positions that were live, and where they ended in each draft, if they did not end alike.
+    /// Positions that were live.
     pub(crate) live: Positions,
-    pub(crate) ends: Vec<Position>,
     /// Page indices (of the canvas) that the live positions touch, ascending.
     pub(crate) touched: Vec<u32>,
 }
 
 impl Overlay {
     /// Makes room for drafts on a canvas of so many positions.
-    pub(crate) fn reserve(&mut self, positions: usize, drafts: usize) {
+    pub(crate) fn reserve(&mut self, positions: usize) {
         self.live.reserve(positions);
-        room(&mut self.ends, drafts);
         let pages = positions.div_ceil(PAGE);
         self.touched.reserve(pages.saturating_sub(self.touched.len()));
     }
@@ -50,7 +48,6 @@ impl Overlay {
     pub(crate) fn set(&mut self, lanes: usize, plan: &StepPlan) {
         self.lanes = lanes;
         self.live.clone_from(&plan.live);
-        self.ends.clone_from(&plan.ends);
         touched_pages(&plan.live, &mut self.touched);
     }
 }
@@ -76,7 +73,7 @@ impl Sequence {
         let canvas_pages = needs.positions.div_ceil(PAGE);
         let overlay_pages = pages_of_span(needs.draft_span).min(canvas_pages);
         let mut overlay = Overlay::default();
-        overlay.reserve(if needs.drafts > 0 { needs.positions } else { 0 }, needs.drafts);
+        overlay.reserve(if needs.drafts > 0 { needs.positions } else { 0 });
         Self { overlay_pages, written: vec![false; needs.positions], needs, overlay, ..Self::default() }
     }
 
@@ -144,9 +141,7 @@ impl Sequence {
         self.check_sizes(spec, step)?;
         self.check_shared(plan)?;
         if let Some(keep) = &plan.keep {
-            let end = self.overlay.ends.get(keep.lane as usize).copied().unwrap_or(Position::MAX);
-            let held = |position| position < end && self.overlay.live.contains(position);
-            let missing = keep.positions.iter().find(|&position| !held(position));
+            let missing = keep.positions.iter().find(|&position| !self.overlay.live.contains(position));
             if let Some(position) =
                 missing.or(keep.positions.first().filter(|_| keep.lane as usize >= self.overlay.lanes))
             {
@@ -233,7 +228,6 @@ impl Sequence {
 
     fn check_sizes(&self, spec: &ArchSpec, step: &SequenceStep<'_>) -> Result<(), PlanError> {
         let plan = step.plan;
-        check_ends(plan)?;
         let rows = plan.rows();
         if step.tokens.len() != rows {
             return Err(PlanError::TokenCount { expected: rows, found: step.tokens.len() });
@@ -324,28 +318,6 @@ impl Sequence {
             None => Ok(()),
         }
     }
-}
-
-/// Refuses drafts of different lengths of which a row would see what its lane leaves out.
-fn check_ends(plan: &StepPlan) -> Result<(), PlanError> {
-    if plan.ends.is_empty() {
-        return Ok(());
-    }
-    if plan.lanes != Lanes::Drafts(plan.ends.len() as u32) {
-        return Err(PlanError::Contradiction("ends for another number of drafts than run"));
-    }
-    if plan.layers != LayerRows::All {
-        return Err(PlanError::Contradiction("partly computed drafts of different lengths"));
-    }
-    for (lane, &end) in plan.ends.iter().enumerate() {
-        let rows = plan.rows_of(lane);
-        let last = rows.checked_sub(1).map(|last| plan.live.as_slice()[last]);
-        let seen = last.map_or(0, |last| plan.mask.limit(last, plan.visible));
-        if rows == 0 || rows < plan.live.len() && seen > end {
-            return Err(PlanError::Contradiction("a draft that sees rows that it leaves out"));
-        }
-    }
-    Ok(())
 }
 
 fn live_span(live: &Positions) -> usize {

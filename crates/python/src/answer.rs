@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use demask::{Generation, TokenLogprob, Update, methods::step::Position};
+use demask::{Event, Generation, TokenLogprob, methods::step::Position};
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict},
@@ -16,7 +16,7 @@ type Logprob = (Option<f32>, Vec<(u32, f32)>);
 ///
 /// # Errors
 /// If the interpreter has no memory.
-pub fn fields<'py>(py: Python<'py>, answer: &Generation, news: &[Update]) -> PyResult<Bound<'py, PyDict>> {
+pub fn fields<'py>(py: Python<'py>, answer: &Generation, events: &[Event]) -> PyResult<Bound<'py, PyDict>> {
     let fields = PyDict::new(py);
     fields.set_item("text", &answer.text)?;
     fields.set_item("holes", &answer.holes)?;
@@ -29,7 +29,7 @@ pub fn fields<'py>(py: Python<'py>, answer: &Generation, news: &[Update]) -> PyR
     fields.set_item("logprobs", answer.logprobs.as_ref().map(|list| list.iter().map(logprob).collect::<Vec<_>>()))?;
     let json = serde_json::to_string(&answer.receipt).unwrap_or_default();
     fields.set_item("receipt_json", json)?;
-    fields.set_item("commits", PyBytes::new(py, &columns(news)))?;
+    fields.set_item("commits", PyBytes::new(py, &columns(events)))?;
     Ok(fields)
 }
 
@@ -38,18 +38,27 @@ fn logprob(of: &TokenLogprob) -> Logprob {
 }
 
 /// Columns of the commits, 16 bytes each; of a position that was committed again, the last.
-fn columns(news: &[Update]) -> Vec<u8> {
-    let all = || news.iter().flat_map(|news| &news.commits);
-    let last: HashMap<Position, usize> = all().enumerate().map(|(index, commit)| (commit.position, index)).collect();
+fn columns(events: &[Event]) -> Vec<u8> {
+    let all = || {
+        events.iter().filter_map(|event| match *event {
+            Event::Commit { step, position, token, confidence }
+            | Event::Replace { step, position, to: Some(token), confidence, .. } => {
+                Some((step, position, token, confidence))
+            }
+            _ => None,
+        })
+    };
+    let last: HashMap<Position, usize> =
+        all().enumerate().map(|(index, (_, position, ..))| (position, index)).collect();
     let mut bytes = Vec::with_capacity(last.len() * 16);
-    for (index, commit) in all().enumerate() {
-        if last[&commit.position] != index {
+    for (index, (step, position, token, confidence)) in all().enumerate() {
+        if last[&position] != index {
             continue;
         }
-        bytes.extend((commit.step as u32).to_le_bytes());
-        bytes.extend(commit.position.to_le_bytes());
-        bytes.extend(commit.token.to_le_bytes());
-        bytes.extend(commit.confidence.to_le_bytes());
+        bytes.extend((step as u32).to_le_bytes());
+        bytes.extend(position.to_le_bytes());
+        bytes.extend(token.to_le_bytes());
+        bytes.extend(confidence.to_le_bytes());
     }
     bytes
 }

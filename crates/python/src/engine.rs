@@ -7,8 +7,8 @@ use std::{
 };
 
 use demask::{
-    Class, Error, Handle, Model,
-    internals::{Prepared, decode::transfer::OwnRule, step::Mask},
+    Error, Handle, Model, Request,
+    internals::{Tracer, decode::transfer::OwnRule, step::Mask},
 };
 use pyo3::{prelude::*, types::PyDict};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use crate::{
     options::options,
     prompt::prompt,
     rule::{self, Handed, Raised},
-    ticket::Ticket,
+    ticket::{Ticket, Trace},
     tokenizer::Tokenizer,
 };
 
@@ -27,7 +27,7 @@ use crate::{
 #[pyclass(frozen, module = "demask._native")]
 pub struct Engine {
     /// Engine; none once it is closed.
-    inside: Mutex<Option<demask::Engine>>,
+    inside: Mutex<Option<Model>>,
     handle: Handle,
     /// The process that loaded it: threads do not come along into the child of a fork.
     process: u32,
@@ -37,16 +37,11 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts the thread of a model.
-    ///
-    /// # Errors
-    /// If the system refuses a thread.
-    pub fn start(py: Python<'_>, mut model: Model, fingerprint: u64) -> PyResult<Self> {
+    /// Wraps a model.
+    pub fn start(model: Model, fingerprint: u64) -> Self {
         let info = info(&model, fingerprint);
-        model.set_attendant(Box::new(rule::attend));
-        let engine = model.into_engine().map_err(|error| raise(py, &error))?;
-        let handle = engine.handle();
-        Ok(Self { inside: Mutex::new(Some(engine)), handle, process: process::id(), fingerprint, info })
+        let handle = model.handle();
+        Self { inside: Mutex::new(Some(model)), handle, process: process::id(), fingerprint, info }
     }
 
     /// Returns the way to the engine's thread.
@@ -71,7 +66,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`handle`](Self::handle).
-    pub fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&demask::Engine, u64) -> R) -> PyResult<R> {
+    pub fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&Model, u64) -> R) -> PyResult<R> {
         self.handle(py)?;
         let engine = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         engine.as_ref().map(|engine| act(engine, self.fingerprint)).ok_or_else(|| closed(py))
@@ -81,7 +76,7 @@ impl Engine {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    fn take(&self) -> Option<demask::Engine> {
+    fn take(&self) -> Option<Model> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -125,7 +120,7 @@ impl Engine {
         let handle = self.handle(py)?;
         let (wanted, raised) = Wanted::read(prompt, options)?;
         let prepared = py.detach(|| wanted.prepare(handle));
-        Ok(Ticket::new(handle.submit(prepared.map_err(|error| raise(py, &error))?, Class::default()), raised))
+        Ok(Ticket::new(handle.submit(prepared.map_err(|error| raise(py, &error))?), raised, None))
     }
 
     /// Submits a prompt whose way is written down: with the drafts of each forward, and with all predictions, if asked for.
@@ -141,13 +136,15 @@ impl Engine {
         let handle = self.handle(py)?;
         let (wanted, raised) = Wanted::read(prompt, options)?;
         let mut prepared = py.detach(|| wanted.prepare(handle)).map_err(|error| raise(py, &error))?;
-        if drafts {
-            prepared.tell_drafts();
+        if let Some(session) = prepared.session_mut().filter(|_| drafts) {
+            session.tell_drafts();
         }
         if predictions {
             prepared.record();
         }
-        Ok(Ticket::new(py.detach(|| handle.submit_traced(prepared, Class::default())), raised))
+        let tracer = Tracer::new(handle.prompter(), wanted.options.seed.unwrap_or(0));
+        let trace = py.detach(|| Trace::new(tracer, handle.texts()));
+        Ok(Ticket::new(handle.submit_for_every_event(prepared), raised, Some(trace)))
     }
 
     /// Prepares many prompts, each with its options. Where one cannot be prepared, its exception is raised; if `keep` is set, it
@@ -177,7 +174,7 @@ impl Engine {
         let handle = self.handle(py)?;
         let again = || exception(py, "Error", "a prepared prompt is submitted once: prepare it again");
         let (prepared, raised) = prepared.take().ok_or_else(again)?;
-        Ok(Ticket::new(handle.submit(prepared, Class::default()), raised))
+        Ok(Ticket::new(handle.submit(prepared), raised, None))
     }
 
     /// Runs what was prepared, `width` prompts at the same time, and returns the fields of each answer in their order. What is
@@ -241,7 +238,7 @@ impl Wanted {
         Ok((Self { prompt: prompt(of)?, options: options(keywords)?, rule }, raised))
     }
 
-    fn prepare(&self, handle: &Handle) -> Result<Prepared, Error> {
+    fn prepare(&self, handle: &Handle) -> Result<Request, Error> {
         match &self.rule {
             Some(rule) => handle.prepare_by(rule.clone(), &self.prompt, &self.options),
             None => handle.prepare(&self.prompt, &self.options),

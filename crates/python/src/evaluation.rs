@@ -84,9 +84,11 @@ impl Evaluation {
             let model = ModelSpec {
                 model: model.map(|model| model.to_string_lossy().into_owned()),
                 guide: opened
-                    .guide()
+                    .prompter()
+                    .prompters()
+                    .get(1)
                     .filter(|_| asking.options.wants_guide())
-                    .map(|guide| guide.prompter().name().to_owned()),
+                    .map(|guide| guide.name().to_owned()),
                 ..ModelSpec::default()
             };
             let spec = spec(&tasks, model, asking, data.as_deref(), subject.as_deref())?;
@@ -175,7 +177,6 @@ impl Evaluation {
         let plan = Plan::of(spec, &mut means)?;
         let rehearsed = vec![plan.rehearse(0, &|prompt, options| opened.prepare(prompt, options))?];
         let combinations = Combination::all(&plan, &rehearsed)?;
-        refuse_measured_choices(&plan, &opened)?;
         let about = about_model(&opened, plan.rows[0].model.guide.is_some(), &device);
         let (state, store) = (Mutex::new(State::Opened(Box::new(opened))), Mutex::new(None));
         Ok(Self { plan, rehearsed, combinations, about, device, state, store })
@@ -277,19 +278,6 @@ fn spec(
         asks: vec![asking; specs.len()],
     };
     Ok(Spec { tasks: specs, rows: vec![row], ..Spec::default() })
-}
-
-/// Refuses decoders that choose by what forwards cost on the machine that runs them: each would choose something else.
-fn refuse_measured_choices(plan: &Plan, opened: &Opened) -> Result<(), Failure> {
-    for (task, ask) in plan.tasks.iter().zip(&plan.rows[0].asks) {
-        let Some(problem) = task.problems.first().filter(|_| ask.likelihood.is_none()) else { continue };
-        if opened.prepare(&ask.prompt(problem), &ask.options).is_ok_and(|answer| answer.session().wants_curve()) {
-            let told = "the decoder chooses by a cost curve that each machine measures anew, so that its results would differ: \
-                        give `cost_curve` (a file of `demask bench curve`, or \"shipped\"), or its parameter d a number";
-            return Err(RunError::Asking(told.to_owned()).into());
-        }
-    }
-    Ok(())
 }
 
 /// Failure of an evaluation.

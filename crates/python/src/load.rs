@@ -123,7 +123,7 @@ pub fn open(
     match (broken, loaded) {
         (Some(broken), _) => Err(broken),
         (None, Err(error)) => Err(raise(py, &error)),
-        (None, Ok((model, fingerprint))) => Engine::start(py, model, fingerprint),
+        (None, Ok((model, fingerprint))) => Ok(Engine::start(model, fingerprint)),
     }
 }
 

@@ -2,31 +2,22 @@
 
 use std::task::Poll;
 
-use demask::{
-    Class, LikelihoodOptions, Mail, Ticket,
-    internals::{Outcomes, model_parts::Inspection},
-};
+use demask::{Class, LikelihoodOptions, RequestHandle, internals::model_parts::Inspection};
 use pyo3::{prelude::*, types::PyByteArray};
 
-use crate::{
-    engine::Engine,
-    error::{closed, raise},
-    prompt::prompt,
-    ticket::PATIENCE,
-};
+use crate::{engine::Engine, error::raise, prompt::prompt, ticket::PATIENCE};
 
 /// A likelihood: log-probability, tokens, log-probabilities of tokens with those of others, forwards, operations, seconds.
 type Likelihood = (f64, usize, Vec<(Option<f32>, Vec<(u32, f32)>)>, usize, f64, f64);
 
 /// Waits for a request's end without the interpreter.
-fn wait<T: Outcomes + Send>(py: Python<'_>, mut ticket: Ticket<T>) -> PyResult<T> {
-    ticket.wait_for_the_end();
+fn wait<T: Send>(py: Python<'_>, mut handle: RequestHandle<T>) -> PyResult<T> {
+    handle.wait_for_the_end();
     loop {
-        match py.detach(|| ticket.next_within(PATIENCE)) {
+        match py.detach(|| handle.events_within(PATIENCE)) {
             Poll::Pending => py.check_signals()?,
-            Poll::Ready(Some(Mail::Update(_))) => {}
-            Poll::Ready(Some(Mail::Over(over))) => return over.map_err(|error| raise(py, &error)),
-            Poll::Ready(None) => return Err(closed(py)),
+            Poll::Ready(Some(_)) => {}
+            Poll::Ready(None) => return handle.result().map_err(|error| raise(py, &error.into())),
         }
     }
 }
@@ -47,9 +38,9 @@ pub fn score(
     let (context, options) = (prompt(context)?, LikelihoodOptions { draws, cfg_scale, seed, top });
     let submitted = py.detach(|| {
         let (context, continuation) = handle.prompter().pair(&context, continuation)?;
-        handle.log_likelihood(&context, &continuation, &options, Class::default())
+        handle.submit_likelihoods(&[(context, continuation)], &options, Class::default())
     });
-    let found = wait(py, submitted.map_err(|error| raise(py, &error))?)?;
+    let found = wait(py, submitted.map_err(|error| raise(py, &error))?)?.pop().unwrap_or_default();
     let logprobs = found.logprobs.iter().map(|one| (one.logprob, one.top.clone())).collect();
     Ok((found.log_probability, found.tokens, logprobs, found.forwards, found.flops, found.seconds))
 }

@@ -35,7 +35,7 @@ pub fn metrics(handle: &Handle) -> Value {
         "expired": totals.expired,
         "forwards": totals.forwards,
         "leaks": totals.leaks,
-        "open_requests": counters.mailboxes,
+        "open_requests": counters.totals.running + counters.totals.waiting,
         "networks": networks,
         "alive": pulse.alive,
         "busy": pulse.busy,

@@ -34,11 +34,6 @@ pub fn options(keywords: &Bound<'_, PyDict>) -> PyResult<Options> {
 
 fn set(options: &mut Options, name: &str, of: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = of.py();
-    // A curve may be a file's here, as on the command line; what comes as JSON from anywhere names none.
-    if name == "cost_curve" && !of.is_none() {
-        let file = of.str()?;
-        return options.set(name, file.to_str()?).map_err(|error| raise(py, &error));
-    }
     if let Ok(number) = of.cast::<PyFloat>()
         && !number.value().is_finite()
     {

@@ -60,7 +60,7 @@ impl Handed {
             let (name, choose, raised) = (told.clone(), Arc::clone(&choose), left.clone());
             Box::new(PyTransfer { name, entropy, choose, raised, fault: RefCell::default() })
         };
-        (OwnRule::new(&name, make).attended(), raised)
+        (OwnRule::new(&name, make), raised)
     }
 }
 
@@ -135,9 +135,4 @@ fn columns(candidates: &[Candidate]) -> Vec<u8> {
         bytes.extend(candidate.score.to_le_bytes());
     }
     bytes
-}
-
-/// Holds the interpreter while all rules of a forward are asked.
-pub fn attend(feed: &mut dyn FnMut()) {
-    Python::attach(|_| feed());
 }

@@ -1,12 +1,15 @@
 //! A request on its way, as the Python half waits for it.
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use demask::{Error, Generation, Mail, Update as News};
+use demask::{
+    Error, Event, Generation, RequestHandle, TraceLine,
+    internals::{TokenTexts, Tracer},
+};
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
@@ -27,12 +30,33 @@ pub struct Ticket {
 }
 
 struct Inside {
-    /// Ticket; none once the request is given up.
-    ticket: Option<demask::Ticket<Generation>>,
-    /// News so far, where only the end is waited for.
-    news: Vec<News>,
+    /// The request; none once it is given up.
+    handle: Option<RequestHandle<Generation>>,
+    /// Events so far, where only the end is waited for.
+    events: Vec<Event>,
+    /// The trace, if its way is written down.
+    trace: Option<Trace>,
     /// Place of its transfer rule's exception.
     raised: Option<Raised>,
+}
+
+/// Trace of a request.
+pub struct Trace {
+    tracer: Tracer,
+    texts: Arc<TokenTexts>,
+    lines: Vec<TraceLine>,
+}
+
+impl Trace {
+    /// Creates one without lines.
+    pub fn new(tracer: Tracer, texts: Arc<TokenTexts>) -> Self {
+        Self { tracer, texts, lines: Vec::new() }
+    }
+
+    fn write(&mut self, events: &[Event]) {
+        let Self { tracer, texts, lines } = self;
+        lines.extend(events.iter().filter_map(|event| tracer.line(event, texts)));
+    }
 }
 
 /// Type that a ticket yields.
@@ -46,18 +70,18 @@ pub enum Yield<'py> {
 
 impl Ticket {
     /// Wraps a request of an engine.
-    pub fn new(ticket: demask::Ticket<Generation>, raised: Option<Raised>) -> Self {
-        Self { inside: Mutex::new(Inside { ticket: Some(ticket), news: Vec::new(), raised }) }
+    pub fn new(handle: RequestHandle<Generation>, raised: Option<Raised>, trace: Option<Trace>) -> Self {
+        Self { inside: Mutex::new(Inside { handle: Some(handle), events: Vec::new(), trace, raised }) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the next mail without the interpreter, and lets whoever presses Ctrl-C end it.
-    fn wait(&self, py: Python<'_>) -> PyResult<Found> {
+    /// Waits for the next events without the interpreter, and lets a Ctrl-C end it; none once the request is over.
+    fn wait(&self, py: Python<'_>) -> PyResult<Option<Vec<Event>>> {
         loop {
-            let found = py.detach(|| self.lock().ticket.as_mut().map(|ticket| ticket.next_within(PATIENCE)));
+            let found = py.detach(|| self.lock().read(|handle| handle.events_within(PATIENCE)));
             match found {
                 None => return Err(given_up(py)),
                 Some(Poll::Ready(found)) => return Ok(found),
@@ -66,22 +90,44 @@ impl Ticket {
         }
     }
 
-    /// Turns mail into what is yielded.
-    fn yielded<'py>(&self, py: Python<'py>, found: Found, news: &[News]) -> PyResult<Yield<'py>> {
-        match found {
-            Some(Mail::Update(update)) => Ok(Yield::Update(Bound::new(py, Update::new(update))?)),
-            Some(Mail::Over(Ok(generation))) => answer::fields(py, &generation, news).map(Yield::Answer),
-            Some(Mail::Over(Err(error))) => {
+    /// Returns the answer of a request that is over.
+    fn end<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (result, events) = {
+            let inside = &mut *self.lock();
+            let Some(mut handle) = inside.handle.take() else { return Err(given_up(py)) };
+            (handle.result(), std::mem::take(&mut inside.events))
+        };
+        match result {
+            Ok(generation) => answer::fields(py, &generation, &events),
+            Err(error) => {
                 let raised = self.lock().raised.take();
-                Err(failed(py, &error, raised.as_ref()))
+                Err(failed(py, &error.into(), raised.as_ref()))
             }
-            None => Err(given_up(py)),
+        }
+    }
+
+    /// Turns what was found into what is yielded.
+    fn yielded<'py>(&self, py: Python<'py>, found: Option<Vec<Event>>) -> PyResult<Yield<'py>> {
+        match found {
+            Some(events) => Ok(Yield::Update(Bound::new(py, Update::new(&events))?)),
+            None => self.end(py).map(Yield::Answer),
         }
     }
 }
 
-/// Result of looking for mail: none behind the end.
-type Found = Option<Mail<Generation>>;
+impl Inside {
+    /// Reads events, and writes them into the trace; none once the request is given up.
+    fn read(
+        &mut self,
+        read: impl FnOnce(&mut RequestHandle<Generation>) -> Poll<Option<Vec<Event>>>,
+    ) -> Option<Poll<Option<Vec<Event>>>> {
+        let found = read(self.handle.as_mut()?);
+        if let (Some(trace), Poll::Ready(Some(events))) = (&mut self.trace, &found) {
+            trace.write(events);
+        }
+        Some(found)
+    }
+}
 
 /// Returns the exception of a request that failed: that of its transfer rule, if it is why.
 pub fn failed(py: Python<'_>, error: &Error, raised: Option<&Raised>) -> PyErr {
@@ -96,8 +142,8 @@ fn given_up(py: Python<'_>) -> PyErr {
 impl Ticket {
     /// Asks for nothing before the end.
     fn wait_for_the_end(&self) {
-        if let Some(ticket) = &mut self.lock().ticket {
-            ticket.wait_for_the_end();
+        if let Some(handle) = &mut self.lock().handle {
+            handle.wait_for_the_end();
         }
     }
 
@@ -105,35 +151,28 @@ impl Ticket {
     #[pyo3(signature = () -> "Update | dict[str, Any]")]
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Yield<'py>> {
         let found = self.wait(py)?;
-        self.yielded(py, found, &[])
+        self.yielded(py, found)
     }
 
     /// Waits for the answer, without the interpreter.
     #[pyo3(signature = () -> "dict[str, Any]")]
     fn answer<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.wait_for_the_end();
-        // One, and perhaps another that came before it was asked for the end alone.
-        let mut news = Vec::new();
-        loop {
-            match self.wait(py)? {
-                Some(Mail::Update(update)) => news.push(update),
-                found => {
-                    let Yield::Answer(answer) = self.yielded(py, found, &news)? else { return Err(given_up(py)) };
-                    return Ok(answer);
-                }
-            }
+        while let Some(events) = self.wait(py)? {
+            self.lock().events.extend(events);
         }
+        self.end(py)
     }
 
     /// Returns what has happened, or `None` and lets the bell ring with this number once there is something.
     #[pyo3(signature = (bell, number) -> "Update | dict[str, Any] | None")]
     fn poll<'py>(&self, py: Python<'py>, bell: &Bell, number: u64) -> PyResult<Option<Yield<'py>>> {
         let waker = Waker::from(bell.ringer(number));
-        let found = self.lock().ticket.as_mut().map(|ticket| ticket.poll_next(&mut Context::from_waker(&waker)));
+        let found = self.lock().read(|handle| handle.poll_events(&mut Context::from_waker(&waker)));
         match found {
             None => Err(given_up(py)),
             Some(Poll::Pending) => Ok(None),
-            Some(Poll::Ready(found)) => self.yielded(py, found, &[]).map(Some),
+            Some(Poll::Ready(found)) => self.yielded(py, found).map(Some),
         }
     }
 
@@ -141,26 +180,25 @@ impl Ticket {
     #[pyo3(signature = (bell, number) -> "dict[str, Any] | None")]
     fn poll_answer<'py>(&self, py: Python<'py>, bell: &Bell, number: u64) -> PyResult<Option<Bound<'py, PyDict>>> {
         let waker = Waker::from(bell.ringer(number));
-        let mut inside = self.lock();
         loop {
-            let Some(ticket) = inside.ticket.as_mut() else { return Err(given_up(py)) };
-            ticket.wait_for_the_end();
-            match ticket.poll_next(&mut Context::from_waker(&waker)) {
-                Poll::Pending => return Ok(None),
-                Poll::Ready(Some(Mail::Update(update))) => inside.news.push(update),
-                Poll::Ready(found) => {
-                    let news = std::mem::take(&mut inside.news);
-                    drop(inside);
-                    let Yield::Answer(answer) = self.yielded(py, found, &news)? else { return Err(given_up(py)) };
-                    return Ok(Some(answer));
-                }
+            let mut inside = self.lock();
+            let found = inside.read(|handle| {
+                handle.wait_for_the_end();
+                handle.poll_events(&mut Context::from_waker(&waker))
+            });
+            match found {
+                None => return Err(given_up(py)),
+                Some(Poll::Pending) => return Ok(None),
+                Some(Poll::Ready(Some(events))) => inside.events.extend(events),
+                Some(Poll::Ready(None)) => break,
             }
         }
+        self.end(py).map(Some)
     }
 
     /// The trace so far, one line of JSON each: none of a request that is not traced.
     fn trace(&self) -> PyResult<String> {
-        let lines = self.lock().ticket.as_ref().map(demask::Ticket::take_trace).unwrap_or_default();
+        let lines = self.lock().trace.as_mut().map(|trace| std::mem::take(&mut trace.lines)).unwrap_or_default();
         let mut text = Vec::new();
         lines.iter().try_for_each(|line| line.write(&mut text))?;
         Ok(String::from_utf8_lossy(&text).into_owned())
@@ -168,6 +206,6 @@ impl Ticket {
 
     /// Cancels the request before the next forward. Nothing happens if it is over.
     fn cancel(&self) {
-        self.lock().ticket = None;
+        self.lock().handle = None;
     }
 }

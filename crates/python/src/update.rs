@@ -1,12 +1,32 @@
 //! Events of a request between two looks, as Python reads them.
 
-use demask::Update as News;
+use demask::Event;
 use pyo3::prelude::*;
 
 /// Changes of a request since the last update.
-#[pyclass(frozen, module = "demask")]
+#[pyclass(frozen, get_all, module = "demask")]
+#[derive(Default)]
 pub struct Update {
-    news: News,
+    /// Text that can no longer change.
+    text: String,
+    /// Tokens that were committed, in their order.
+    commits: Vec<Commit>,
+    /// Positions whose tokens were taken back: masks stand there again.
+    taken_back: Vec<u32>,
+    /// The canvas as it was laid out, in the first update; `None` in the others.
+    started: Option<Started>,
+    /// Texts of holes that can no longer change, as pairs of the hole's index and its text.
+    holes: Vec<(usize, String)>,
+    /// Forwards since the last update, at most 256 of them.
+    forwards: Vec<Forward>,
+    /// Number of forwards since the last update.
+    steps: usize,
+    /// NFE so far; 0 if no forward has ended since the last update.
+    nfe: usize,
+    /// Masks that are left in the canvas.
+    masks: usize,
+    /// Count of positions behind the prompt that can no longer change and belong to the answer.
+    settled: usize,
 }
 
 /// A token that was committed to a position of the canvas.
@@ -68,9 +88,67 @@ pub struct Started {
 }
 
 impl Update {
-    /// Wraps what a ticket has yielded.
-    pub fn new(news: News) -> Self {
-        Self { news }
+    /// Sums up what has happened.
+    pub fn new(events: &[Event]) -> Self {
+        let mut update = Self::default();
+        for event in events {
+            update.add(event);
+        }
+        update
+    }
+
+    fn add(&mut self, event: &Event) {
+        match event {
+            Event::Started(started) => {
+                self.masks = started.masks;
+                self.started = Some(Started::of(started));
+            }
+            Event::Text(text) => self.text.push_str(text),
+            Event::Hole { index, text } => self.holes.push((*index, text.clone())),
+            &Event::Commit { step, position, token, confidence } => {
+                self.commits.push(Commit {
+                    step,
+                    position,
+                    token,
+                    replaces: None,
+                    confidence,
+                    logprob: None,
+                    top: vec![],
+                });
+            }
+            &Event::Replace { step, position, from, to: Some(token), confidence } => {
+                let replaces = Some(from);
+                self.commits.push(Commit { step, position, token, replaces, confidence, logprob: None, top: vec![] });
+            }
+            &Event::Replace { position, to: None, .. } => self.taken_back.push(position),
+            Event::Logprob { position, logprob, top } => {
+                if let Some(commit) = self.commits.iter_mut().rev().find(|commit| commit.position == *position) {
+                    (commit.logprob, commit.top) = (*logprob, top.clone());
+                }
+            }
+            &Event::Step { step, nfe, rows, drafts, accepted, rejected, masks, settled, merged } => {
+                (self.nfe, self.masks, self.settled) = (nfe, masks, settled);
+                self.steps += merged.max(1);
+                if merged == 0 {
+                    self.forwards.push(Forward { step, nfe, rows, drafts, accepted, rejected });
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Started {
+    fn of(started: &demask::Started) -> Self {
+        Self {
+            canvas: started.canvas.clone(),
+            prompt_tokens: started.prompt_tokens,
+            positions: started.positions,
+            block_length: started.block_length,
+            decoder: started.decoder.clone(),
+            cache: started.cache.clone(),
+            holes: started.holes.iter().map(|hole| (hole.start, hole.end)).collect(),
+        }
     }
 }
 
@@ -105,97 +183,12 @@ impl Started {
 
 #[pymethods]
 impl Update {
-    /// Text that can no longer change.
-    #[getter]
-    fn text(&self) -> &str {
-        &self.news.text
-    }
-
-    /// Tokens that were committed, in their order.
-    #[getter]
-    fn commits(&self) -> Vec<Commit> {
-        let commit = |of: &demask::Committed| Commit {
-            step: of.step,
-            position: of.position,
-            token: of.token,
-            replaces: of.replaces,
-            confidence: of.confidence,
-            logprob: of.logprob,
-            top: of.top.clone(),
-        };
-        self.news.commits.iter().map(commit).collect()
-    }
-
-    /// Positions whose tokens were taken back: masks stand there again.
-    #[getter]
-    fn taken_back(&self) -> Vec<u32> {
-        self.news.taken_back.clone()
-    }
-
-    /// The canvas as it was laid out, in the first update; `None` in the others.
-    #[getter]
-    fn started(&self) -> Option<Started> {
-        self.news.started.as_ref().map(|of| Started {
-            canvas: of.canvas.clone(),
-            prompt_tokens: of.prompt_tokens,
-            positions: of.positions,
-            block_length: of.block_length,
-            decoder: of.decoder.clone(),
-            cache: of.cache.clone(),
-            holes: of.holes.iter().map(|hole| (hole.start, hole.end)).collect(),
-        })
-    }
-
-    /// Texts of holes that can no longer change, as pairs of the hole's index and its text.
-    #[getter]
-    fn holes(&self) -> Vec<(usize, String)> {
-        self.news.holes.clone()
-    }
-
-    /// Forwards since the last update, at most 256 of them.
-    #[getter]
-    fn forwards(&self) -> Vec<Forward> {
-        let forward = |of: &demask::Forward| Forward {
-            step: of.step,
-            nfe: of.nfe,
-            rows: of.rows,
-            drafts: of.drafts,
-            accepted: of.accepted,
-            rejected: of.rejected,
-        };
-        self.news.forwards.iter().map(forward).collect()
-    }
-
-    /// Number of forwards since the last update.
-    #[getter]
-    fn steps(&self) -> usize {
-        self.news.steps
-    }
-
-    /// NFE so far; 0 if no forward has ended since the last update.
-    #[getter]
-    fn nfe(&self) -> usize {
-        self.news.nfe
-    }
-
-    /// Masks that are left in the canvas.
-    #[getter]
-    fn masks(&self) -> usize {
-        self.news.masks
-    }
-
-    /// Count of positions behind the prompt that can no longer change and belong to the answer.
-    #[getter]
-    fn settled(&self) -> usize {
-        self.news.settled
-    }
-
     fn __repr__(&self) -> String {
-        let News { text, commits, nfe, masks, .. } = &self.news;
+        let Self { text, commits, nfe, masks, .. } = self;
         format!("Update(text={text:?}, commits={}, nfe={nfe}, masks={masks})", commits.len())
     }
 
     fn __str__(&self) -> &str {
-        &self.news.text
+        &self.text
     }
 }

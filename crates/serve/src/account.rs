@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use demask::{Update, internals::decode::Finish};
+use demask::{Event, internals::decode::Finish};
 use http::StatusCode;
 
 use crate::{Refusal, metrics::Answered, service::Inner};
@@ -68,22 +68,27 @@ impl Account {
     }
 
     /// Writes down that one of its answers went on.
-    pub fn went(&mut self, update: &Update) {
+    pub fn went(&mut self, events: &[Event]) {
         let metrics = &self.service.metrics;
-        if let (Some(began), None) = (update.began, self.entered) {
-            let queued = began.saturating_duration_since(self.started);
-            self.entered = Some(queued);
-            metrics.entered(queued);
-        }
-        if !update.text.is_empty() {
-            let now = Instant::now();
-            if let Some(last) = self.last {
-                metrics.next_text(now - last);
-            } else {
-                self.first = Some(now - self.started);
-                metrics.first_text(now - self.started);
+        for event in events {
+            match event {
+                Event::Began { at } if self.entered.is_none() => {
+                    let queued = at.saturating_duration_since(self.started);
+                    self.entered = Some(queued);
+                    metrics.entered(queued);
+                }
+                Event::Text(_) => {
+                    let now = Instant::now();
+                    if let Some(last) = self.last {
+                        metrics.next_text(now - last);
+                    } else {
+                        self.first = Some(now - self.started);
+                        metrics.first_text(now - self.started);
+                    }
+                    self.last = Some(now);
+                }
+                _ => {}
             }
-            self.last = Some(now);
         }
     }
 

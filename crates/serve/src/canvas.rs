@@ -1,8 +1,11 @@
 //! Canvas of an answer as a stream knows it: enough to report the changes of each forward, and to show it as text.
 
 use demask::{
-    Committed, Update,
-    internals::{checkpoint::Tokenizer, step::TokenId},
+    Event, Started,
+    internals::{
+        checkpoint::Tokenizer,
+        step::{Position, TokenId},
+    },
 };
 use serde_json::{Value, json};
 
@@ -23,8 +26,9 @@ pub struct Picture {
     holes: usize,
     /// Commits behind the prompt, by position, where log-probabilities are wanted.
     commits: Vec<Option<Committed>>,
-    /// Positions behind the prompt that can no longer change.
+    /// Positions behind the prompt that can no longer change, and masks that are left.
     settled: usize,
+    masks: usize,
     /// Number of those whose log-probabilities were sent, and their characters.
     told: usize,
     characters: usize,
@@ -32,25 +36,88 @@ pub struct Picture {
     nfe: usize,
 }
 
+/// A token that was committed.
+#[derive(Debug, Clone, Default)]
+pub struct Committed {
+    step: usize,
+    position: Position,
+    token: TokenId,
+    confidence: f32,
+    logprob: Option<f32>,
+    top: Vec<(TokenId, f32)>,
+}
+
+/// Changes of a canvas since the last look.
+#[derive(Default)]
+pub struct Changes<'a> {
+    /// The canvas as it was laid out, in the first ones.
+    pub started: Option<&'a Started>,
+    /// Tokens that were committed, in their order.
+    pub commits: Vec<Committed>,
+    /// Positions whose tokens were taken back.
+    taken_back: Vec<Position>,
+    /// Forwards: step, NFE, drafts, accepted and rejected.
+    forwards: Vec<[usize; 5]>,
+    /// Forwards that are not listed, because nothing was read for long.
+    dropped: usize,
+}
+
 impl Picture {
     /// Takes in what has changed; `keeps` says whether log-probabilities are wanted.
-    pub fn went(&mut self, update: &Update, keeps: bool) {
-        if let Some(started) = &update.started {
-            let first = started.canvas.get(started.prompt_tokens);
-            let mask = |position: usize| match &started.holes[..] {
-                // An answer begins with a mask; a family's fixed token behind it is none.
-                [] => position >= started.prompt_tokens && started.canvas.get(position) == first,
-                holes => holes.iter().any(|hole| hole.contains(&position)),
-            };
-            let tokens = started.canvas.iter().enumerate();
-            self.tokens = tokens.map(|(position, token)| (!mask(position)).then_some(*token)).collect();
-            self.prompt_tokens = started.prompt_tokens;
-            self.holes = started.holes.iter().map(ExactSizeIterator::len).sum();
-            if keeps {
-                self.commits = vec![None; self.tokens.len().saturating_sub(self.prompt_tokens)];
+    pub fn went<'a>(&mut self, events: &'a [Event], keeps: bool) -> Changes<'a> {
+        let mut changes = Changes::default();
+        for event in events {
+            match event {
+                Event::Started(started) => {
+                    self.start(started, keeps);
+                    changes.started = Some(started);
+                }
+                &Event::Commit { step, position, token, confidence }
+                | &Event::Replace { step, position, to: Some(token), confidence, .. } => {
+                    changes.commits.push(Committed { step, position, token, confidence, ..Committed::default() });
+                }
+                &Event::Replace { position, to: None, .. } => changes.taken_back.push(position),
+                Event::Logprob { position, logprob, top } => {
+                    let written = changes.commits.iter_mut().rev().find(|commit| commit.position == *position);
+                    if let Some(commit) = written {
+                        (commit.logprob, commit.top) = (*logprob, top.clone());
+                    }
+                }
+                &Event::Step { step, nfe, drafts, accepted, rejected, masks, settled, merged, .. } => {
+                    (self.masks, self.nfe) = (masks, self.nfe.max(nfe));
+                    self.settled = self.settled.max(settled);
+                    if merged == 0 {
+                        self.step = step;
+                        changes.forwards.push([step, nfe, drafts, accepted, rejected]);
+                    }
+                    changes.dropped += merged;
+                }
+                _ => {}
             }
         }
-        for commit in &update.commits {
+        self.write(&changes);
+        changes
+    }
+
+    fn start(&mut self, started: &Started, keeps: bool) {
+        let first = started.canvas.get(started.prompt_tokens);
+        let mask = |position: usize| match &started.holes[..] {
+            // An answer begins with a mask; a family's fixed token behind it is none.
+            [] => position >= started.prompt_tokens && started.canvas.get(position) == first,
+            holes => holes.iter().any(|hole| hole.contains(&position)),
+        };
+        let tokens = started.canvas.iter().enumerate();
+        self.tokens = tokens.map(|(position, token)| (!mask(position)).then_some(*token)).collect();
+        self.prompt_tokens = started.prompt_tokens;
+        self.holes = started.holes.iter().map(ExactSizeIterator::len).sum();
+        self.masks = started.masks;
+        if keeps {
+            self.commits = vec![None; self.tokens.len().saturating_sub(self.prompt_tokens)];
+        }
+    }
+
+    fn write(&mut self, changes: &Changes<'_>) {
+        for commit in &changes.commits {
             if let Some(token) = self.tokens.get_mut(commit.position as usize) {
                 *token = Some(commit.token);
             }
@@ -59,22 +126,17 @@ impl Picture {
                 *kept = Some(commit.clone());
             }
         }
-        for &position in &update.taken_back {
+        for &position in &changes.taken_back {
             if let Some(token) = self.tokens.get_mut(position as usize) {
                 *token = None;
             }
         }
-        self.settled = self.settled.max(update.settled);
-        if let Some(forward) = update.forwards.last() {
-            self.step = forward.step;
-        }
-        self.nfe = self.nfe.max(update.nfe);
     }
 
     /// Returns the frame of what was committed since the last one; none if nothing was.
     ///
     /// With `ids` the first one has the prompt's tokens, too.
-    pub fn frame(&self, update: &Update, tokenizer: Option<&Tokenizer>, ids: bool) -> Option<Value> {
+    pub fn frame(&self, update: &Changes<'_>, tokenizer: Option<&Tokenizer>, ids: bool) -> Option<Value> {
         if update.commits.is_empty() && update.started.is_none() && update.forwards.is_empty() {
             return None;
         }
@@ -93,16 +155,14 @@ impl Picture {
             }
             Value::Array(entry)
         });
-        let forwards = update.forwards.iter();
-        let forwards = forwards.map(|at| json!([at.step, at.nfe, at.drafts, at.accepted, at.rejected]));
         let mut frame = json!({
             "v": 1,
             "step": self.step,
             "nfe": self.nfe,
-            "masks": update.masks,
+            "masks": self.masks,
             "settled": self.settled,
             "commits": commits.collect::<Vec<_>>(),
-            "forwards": forwards.collect::<Vec<_>>(),
+            "forwards": update.forwards,
         });
         if !update.taken_back.is_empty() {
             frame["taken_back"] = json!(update.taken_back);
@@ -117,8 +177,8 @@ impl Picture {
     }
 
     /// The canvas as it was laid out: its lengths, and the tokens behind the prompt that were given.
-    fn laid_out(&self, update: &Update, tokenizer: Option<&Tokenizer>, ids: bool) -> Value {
-        let Some(started) = &update.started else { return Value::Null };
+    fn laid_out(&self, update: &Changes<'_>, tokenizer: Option<&Tokenizer>, ids: bool) -> Value {
+        let Some(started) = update.started else { return Value::Null };
         let committed = |position: usize| update.commits.iter().any(|commit| commit.position as usize == position);
         let behind = self.tokens.iter().enumerate().skip(self.prompt_tokens);
         let given = behind.filter_map(|(position, token)| Some((position, (*token)?)));
@@ -137,12 +197,12 @@ impl Picture {
 
     /// Returns the frame of the canvas as text; none if nothing has changed.
     /// `ends` are the tokens that end answers, which have no text of their own.
-    pub fn shown(&self, update: &Update, tokenizer: Option<&Tokenizer>, ends: &[TokenId]) -> Option<Value> {
+    pub fn shown(&self, update: &Changes<'_>, tokenizer: Option<&Tokenizer>, ends: &[TokenId]) -> Option<Value> {
         if update.commits.is_empty() && update.taken_back.is_empty() && update.started.is_none() {
             return None;
         }
         let text = self.text(tokenizer, ends);
-        Some(json!({"v": 1, "step": self.step, "nfe": self.nfe, "masks": update.masks, "text": text}))
+        Some(json!({"v": 1, "step": self.step, "nfe": self.nfe, "masks": self.masks, "text": text}))
     }
 
     /// Returns the answer as it stands, masks included, and with a sign for each of the tokens `shown`.

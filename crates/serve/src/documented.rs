@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
-use demask::internals::EngineCounters;
+use demask::internals::engine::EngineCounters;
 
 use crate::{metrics::Metrics, route::ROUTES};
 

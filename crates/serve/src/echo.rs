@@ -4,7 +4,7 @@
 
 use std::task::{Context, Poll};
 
-use demask::{Class, Likelihood, LikelihoodOptions, Prompt, Ticket, internals::step::TokenId};
+use demask::{Class, Likelihood, LikelihoodOptions, Prompt, RequestHandle, internals::step::TokenId};
 
 use crate::{Refusal, account::Account, api, logprobs::Entry, service::Inner};
 
@@ -16,7 +16,7 @@ pub struct Echo {
 
 /// Progress of the judging of a prompt.
 enum Judging {
-    Waits(Ticket<Likelihood>),
+    Waits(RequestHandle<Vec<Likelihood>>),
     Over(Likelihood),
 }
 
@@ -49,7 +49,8 @@ impl Echo {
             Some((_, [])) => Judging::Over(Likelihood::default()),
             Some((first, others)) => {
                 let options = LikelihoodOptions { top: Some(top), ..LikelihoodOptions::default() };
-                Judging::Waits(service.handle.log_likelihood(first, others, &options, class)?)
+                let pair = (first.to_vec(), others.to_vec());
+                Judging::Waits(service.handle.submit_likelihoods(&[pair], &options, class)?)
             }
         };
         Ok(Self { ids, judging })
@@ -60,10 +61,10 @@ impl Echo {
     /// # Errors
     /// If it cannot be.
     pub fn poll(&mut self, account: &mut Account, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        if let Judging::Waits(ticket) = &mut self.judging {
-            match api::judgement(ticket, account, context) {
+        if let Judging::Waits(answer) = &mut self.judging {
+            match api::judgement(answer, account, context) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(judged) => self.judging = Judging::Over(judged?),
+                Poll::Ready(judged) => self.judging = Judging::Over(judged?.pop().unwrap_or_default()),
             }
         }
         Poll::Ready(Ok(()))

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use demask::internals::{EngineCounters, scheduler::NetworkCounters};
+use demask::internals::engine::{EngineCounters, NetworkCounters};
 
 /// Upper bounds of times, in seconds: from a step of the demo model to minutes on a processor.
 const SECONDS: [f64; 14] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0];
@@ -217,7 +217,7 @@ impl Metrics {
             ("gauge", "demask_waiting", totals.waiting as f64),
             ("gauge", "demask_oldest_wait_forwards", totals.oldest as f64),
             ("gauge", "demask_waiting_rows", totals.waiting_rows as f64),
-            ("gauge", "demask_mailboxes", engine.mailboxes as f64),
+            ("gauge", "demask_mailboxes", (engine.totals.running + engine.totals.waiting) as f64),
             ("counter", "demask_forwards_total", totals.forwards as f64),
             ("counter", "demask_leaks_total", totals.leaks as f64),
             ("counter", "demask_prompt_tokens_total", load(&self.prompt_tokens)),

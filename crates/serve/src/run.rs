@@ -1,4 +1,4 @@
-//! The answers of one request while they are made: one ticket each, asked in turn, handed on as they come.
+//! The answers of one request while they are made: one handle each, asked in turn, handed on as they come.
 
 use std::{
     sync::Arc,
@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use demask::{Finish, Generation, Mail, Options, Ticket, Update};
+use demask::{Error, Event, Finish, Generation, Options, RequestHandle, internals::decode::Session};
 
 use crate::{
     Entry, Refusal,
@@ -19,7 +19,7 @@ use crate::{
     shape::Counts,
 };
 
-/// Answers on their way. Dropped, those that are not over are cancelled before the next forward.
+/// Answers on their way, a handle each. Dropped, those that are not over are cancelled before the next forward.
 pub struct Run {
     choices: Vec<Choice>,
     /// The prompts, if they are returned with their log-probabilities.
@@ -33,15 +33,15 @@ pub struct Run {
 
 /// One answer on its way.
 struct Choice {
-    ticket: Ticket<Generation>,
+    answer: RequestHandle<Generation>,
     seed: u64,
     over: Option<Box<Generation>>,
 }
 
 /// Something that happened to an answer.
 pub enum Happened {
-    /// Update: the answer went on.
-    Went(usize, Box<Update>),
+    /// Events of an answer that went on.
+    Went(usize, Vec<Event>),
     /// End: the answer is over.
     Over(usize),
 }
@@ -71,21 +71,22 @@ impl Run {
                 let options = Options { seed: Some(seed), ..ask.options.clone() };
                 let mut answer = service.handle.prepare(prompt, &options).map_err(|error| ask.blame(error))?;
                 if let Some(salt) = &ask.cache_salt {
-                    answer = answer.with_cache_salt(salt);
+                    answer.set_cache_salt(salt);
                 }
+                answer.set_class(ask.class);
                 prepared.push((seed, answer));
             }
         }
         let top = ask.options.top_logprobs.unwrap_or(0);
         let echoes = echoes.iter().map(|prompt| Echo::read(service, prompt)).collect::<Result<Vec<_>, _>>()?;
         let judged = echoes.iter().map(Vec::len).sum::<usize>() * ask.wishes.choices;
-        let generated = prepared.iter().map(|(_, answer)| answer.session().masks()).sum::<usize>();
+        let generated = prepared.iter().map(|(_, answer)| answer.session().map_or(0, Session::masks)).sum::<usize>();
         check_listed(judged + generated, ask, service.config.limits.listed)?;
         let echo = |ids| Echo::start(service, ids, top, ask.class);
         let echoes = echoes.into_iter().map(echo).collect::<Result<_, _>>()?;
         // Opened now, when nothing can be refused any more: dropped, an account says that the client has left.
         let account = service.account(entry);
-        let submit = |(seed, prepared)| Choice { ticket: service.handle.submit(prepared, ask.class), seed, over: None };
+        let submit = |(seed, prepared)| Choice { answer: service.handle.submit(prepared), seed, over: None };
         let choices = prepared.into_iter().map(submit).collect();
         service.metrics.admitted();
         Ok(Self { choices, echoes, turn: 0, account, places: Arc::new(places) })
@@ -150,17 +151,17 @@ impl Run {
             if choice.over.is_some() {
                 continue;
             }
-            let mail = match choice.ticket.poll_next(context) {
+            let events = match choice.answer.poll_events(context) {
                 Poll::Pending => continue,
-                Poll::Ready(mail) => mail,
+                Poll::Ready(events) => events,
             };
             self.turn = index + 1;
-            return Poll::Ready(match mail {
-                Some(Mail::Update(update)) => {
-                    self.account.went(&update);
-                    Ok(Some(Happened::Went(index, Box::new(update))))
-                }
-                Some(Mail::Over(Ok(generation))) => {
+            if let Some(events) = events {
+                self.account.went(&events);
+                return Poll::Ready(Ok(Some(Happened::Went(index, events))));
+            }
+            return Poll::Ready(match choice.answer.result() {
+                Ok(generation) => {
                     self.account.answered(&answered(&generation), generation.finish);
                     choice.over = Some(Box::new(generation));
                     if self.is_over() {
@@ -168,8 +169,7 @@ impl Run {
                     }
                     Ok(Some(Happened::Over(index)))
                 }
-                Some(Mail::Over(Err(error))) => Err(self.fail(error.into())),
-                None => Err(self.fail(Refusal::shutting_down())),
+                Err(error) => Err(self.fail(Error::from(error).into())),
             });
         }
         if !self.is_over() {
@@ -187,7 +187,7 @@ impl Run {
             return Poll::Ready(());
         }
         // All are asked: each keeps the waker of its own.
-        let over = waiting.filter_map(|choice| choice.ticket.poll_over(context).is_ready().then_some(())).count() > 0;
+        let over = waiting.filter_map(|choice| choice.answer.poll_end(context).is_ready().then_some(())).count() > 0;
         if over { Poll::Ready(()) } else { Poll::Pending }
     }
 

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use demask::{
-    Engine, Handle, Tenant,
+    Handle, Model, Tenant,
     internals::{
         checkpoint::Tokenizer,
         decode::{cache::CACHES, decoder::DECODERS},
@@ -104,8 +104,8 @@ enum Work {
 
 impl Service {
     /// Serves requests on an engine.
-    pub fn new(engine: &Engine, config: ServiceConfig) -> Self {
-        let handle = engine.handle();
+    pub fn new(model: &Model, config: ServiceConfig) -> Self {
+        let handle = model.handle();
         let admission = Admission::new(config.limits.places, &config.keys.weights());
         let name = handle.prompter().name();
         let fingerprint = format!("{name}-{:016x}-demask-{}", config.weights, env!("CARGO_PKG_VERSION"));

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use demask::{Generation, Update};
+use demask::{Event, Generation};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -75,9 +75,15 @@ struct Told {
 
 impl Told {
     /// The text that follows: holes are sent in their order, whichever is filled first.
-    fn text(&mut self, update: &Update) -> String {
-        let mut text = update.text.clone();
-        self.holes.extend(update.holes.iter().cloned());
+    fn text(&mut self, events: &[Event]) -> String {
+        let mut text = String::new();
+        for event in events {
+            match event {
+                Event::Text(more) => text.push_str(more),
+                Event::Hole { index, text } => drop(self.holes.insert(*index, text.clone())),
+                _ => {}
+            }
+        }
         while let Some(hole) = self.holes.remove(&self.filled) {
             text.push_str(&hole);
             self.filled += 1;
@@ -132,10 +138,17 @@ impl EventStream {
             Coming::Happened(Happened::Over(index)) => {
                 self.run.answer(*index).map_or(0, |(answer, _)| written_length(answer, wishes))
             }
-            Coming::Happened(Happened::Went(index, update)) => {
-                let listed = update.commits.iter().map(|commit| 1 + commit.top.len()).sum::<usize>();
+            Coming::Happened(Happened::Went(index, events)) => {
+                let (mut listed, mut canvas) = (0, 0);
+                for event in events {
+                    match event {
+                        Event::Commit { .. } | Event::Replace { to: Some(_), .. } => listed += 1,
+                        Event::Logprob { top, .. } => listed += top.len(),
+                        Event::Started(started) => canvas = started.canvas.len(),
+                        _ => {}
+                    }
+                }
                 let shown = self.wishes.diffusing || self.wishes.frames != Frames::None;
-                let canvas = update.started.as_ref().map_or(0, |started| started.canvas.len());
                 listed + if wishes.logprobs || shown { self.told[*index].picture.length() + canvas } else { 0 }
             }
             Coming::Usage | Coming::End | Coming::Broken(_) => 0,
@@ -146,8 +159,8 @@ impl EventStream {
     /// Writes the messages for what has come; none if there is nothing to tell of it.
     pub(crate) fn written(&mut self, coming: Coming) -> Option<Bytes> {
         Some(match coming {
-            Coming::Happened(Happened::Went(index, update)) => {
-                let chunk = self.went(index, &update)?;
+            Coming::Happened(Happened::Went(index, events)) => {
+                let chunk = self.went(index, &events)?;
                 self.message(chunk)
             }
             Coming::Happened(Happened::Over(index)) => {
@@ -191,24 +204,24 @@ impl EventStream {
     }
 
     /// The chunk for what has gone on; none if there is nothing to tell of it.
-    fn went(&mut self, index: usize, update: &Update) -> Option<Map<String, Value>> {
+    fn went(&mut self, index: usize, events: &[Event]) -> Option<Map<String, Value>> {
         let told = &mut self.told[index];
         let tokenizer = self.service.tokenizer();
-        told.picture.went(update, self.shape.wishes.logprobs);
-        let changed = !update.commits.is_empty() || update.started.is_some();
+        let changes = told.picture.went(events, self.shape.wishes.logprobs);
+        let changed = !changes.commits.is_empty() || changes.started.is_some();
         // Of a text with holes, what fills them is the answer.
         let mut text = match (self.wishes.diffusing, changed) {
             (true, true) => told.picture.text(tokenizer, &[]),
             (true, false) => String::new(),
-            (false, _) => told.text(update),
+            (false, _) => told.text(events),
         };
         if !text.is_empty() && (self.wishes.diffusing || !told.text) {
             text.insert_str(0, self.shape.echo_of(index));
         }
         let frame = match self.wishes.frames {
             Frames::None => None,
-            Frames::Commits => told.picture.frame(update, tokenizer, self.shape.wishes.token_ids),
-            Frames::Canvas => told.picture.shown(update, tokenizer, self.shape.end_ids()),
+            Frames::Commits => told.picture.frame(&changes, tokenizer, self.shape.wishes.token_ids),
+            Frames::Canvas => told.picture.shown(&changes, tokenizer, self.shape.end_ids()),
         };
         if text.is_empty() && frame.is_none() {
             return None;

@@ -33,7 +33,9 @@ fn spelled(token: TokenId) -> String {
 
 /// `log softmax` of each row of a text's raw logits.
 fn logarithms(model: &mut Model, text: &[TokenId]) -> Vec<Vec<f64>> {
-    let logits = model.network_mut().inspect(text, Mask::Causal, false).unwrap().logits;
+    let copy = text.to_vec();
+    let inspected = model.with_network(move |network| network.inspect(&copy, Mask::Causal, false));
+    let logits = inspected.unwrap().unwrap().logits;
     let row = |row: &[f32]| {
         let best = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let sum: f64 = row.iter().map(|logit| f64::from(logit - best).exp()).sum();

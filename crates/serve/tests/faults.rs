@@ -9,7 +9,7 @@ use std::{
 };
 
 use demask::internals::{
-    Faults,
+    engine::Faults,
     step::{DeviceError, OpenError, OutOfMemory},
 };
 use demask_serve::{Reply, ServiceConfig};

@@ -40,7 +40,7 @@ fn a_client_s_habit_of_4096_tokens_changes_no_answer() {
 
 #[test]
 fn a_canvas_is_as_long_as_it_is_asked_for_and_the_answer_as_its_bound() {
-    let mut model = load(Kind::Llada);
+    let model = load(Kind::Llada);
     for (length, most) in [(128, 4096), (128, 10), (32, 64), (16, 16)] {
         let options = Options { gen_length: Some(length), seed: Some(3), ..Options::default() };
         let alone = model.generate_with(Prompt::user(QUESTION, None), &options).unwrap();

@@ -12,7 +12,7 @@ const QUESTION: &str = "Ada has 3 pears. Ben gives Ada 4 more. How many pears ar
 
 #[test]
 fn a_canvas_of_whole_blocks_is_trimmed() {
-    let mut model = load(Kind::Llada);
+    let model = load(Kind::Llada);
     let service = &shared(Kind::Llada).service;
     for (most, block, canvas) in [(1, 16, 16), (5, 8, 8), (13, 8, 16), (20, 16, 32), (16, 16, 16)] {
         let body = json!({"messages": [{"role": "user", "content": QUESTION}], "max_tokens": most, "seed": 3,

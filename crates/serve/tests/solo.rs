@@ -199,7 +199,7 @@ fn left_to_right_in_company() {
 
 #[test]
 fn scores_in_company_are_those_of_the_library() {
-    let mut model = load(Kind::Llada);
+    let model = load(Kind::Llada);
     let served = serve(Kind::Llada, ServiceConfig::default());
     let pairs: Vec<(String, &str)> = (0..6).map(|index| (question(index), [" 7", " 3+4=7"][index % 2])).collect();
     let options = demask::LikelihoodOptions { draws: 4, seed: 5, ..demask::LikelihoodOptions::default() };
@@ -207,7 +207,7 @@ fn scores_in_company_are_those_of_the_library() {
         .iter()
         .map(|(context, continuation)| {
             let (context, continuation) = model.prompter().pair(&Prompt::Raw(context.clone()), continuation).unwrap();
-            model.log_likelihood(&context, &continuation, &options, &mut || true).unwrap().log_probability
+            model.log_likelihood(&context, &continuation, &options).unwrap().log_probability
         })
         .collect();
     let (contexts, continuations): (Vec<_>, Vec<_>) = pairs.iter().map(|(left, right)| (left.as_str(), *right)).unzip();
@@ -269,13 +269,13 @@ fn deadlines_end_answers_and_wait_for_nobody() {
 
 #[test]
 fn an_engine_that_ends_ends_its_streams() {
-    let engine = load(Kind::Llada).into_engine().unwrap();
-    let service = Service::new(&engine, ServiceConfig::default());
+    let model = load(Kind::Llada);
+    let service = Service::new(&model, ServiceConfig::default());
     let body = json!({"messages": [{"role": "user", "content": question(1)}], "gen_length": 384, "ignore_eos": true,
         "diffusion": {"cache": "none"}});
     let mut running = stream(post(&service, "/v1/chat/completions", &with(body.clone(), &json!({"stream": true}))));
     let Reply::Pending(mut pending) = post(&service, "/v1/chat/completions", &body) else { panic!("it waits") };
-    engine.shut_down();
+    model.shut_down();
     let text = read(&mut running);
     let last = messages(&text).pop().unwrap();
     assert_eq!(last["error"]["code"], "shutting_down", "{text}");

@@ -2,7 +2,7 @@
 
 use crate::{
     Position, Positions, TokenId, TokenList,
-    network::{Cost, SequenceNeeds},
+    needs::{Cost, SequenceNeeds},
     room,
 };
 
@@ -192,6 +192,17 @@ impl Predictions {
         room(&mut self.entropy, predictions);
         room(&mut self.top, predictions * needs.top);
         room(&mut self.judged, predictions * needs.judge_width);
+    }
+
+    /// Becomes a copy of another's tokens and their numbers, without lists of best tokens and logits, in its own allocations.
+    pub fn copy_tokens(&mut self, other: &Self) {
+        self.clear();
+        (self.lanes, self.cost) = (other.lanes, other.cost);
+        self.positions.clone_from(&other.positions);
+        self.tokens.extend_from_slice(&other.tokens);
+        self.confidence.extend_from_slice(&other.confidence);
+        self.margin.extend_from_slice(&other.margin);
+        self.entropy.extend_from_slice(&other.entropy);
     }
 
     /// Empties all arrays for refilling, keeping their allocations.

@@ -16,9 +16,9 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod cost_curve;
 mod device;
 mod head;
+mod needs;
 mod network;
 mod piece;
 mod plan;
@@ -27,14 +27,14 @@ pub mod random;
 mod tokens;
 mod work;
 
-pub use cost_curve::{CostCurve, CurveError, HeadPoint, LayersPoint};
 pub use device::{Allocated, DeviceError, DeviceMemory, MemoryMeter, OutOfMemory};
 pub use head::{ConfidenceOf, FilterOrder, HeadAsk, HeadRequest, Judged, Predictions, Sampling};
+pub use needs::{Cost, Operations, SequenceNeeds};
 pub use network::{
-    Blend, BlendWith, Cost, DeviceId, LaunchKind, Network, OpenError, Opened, Operations, Pages, PlanError, Prefix,
-    PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds, SequenceStep,
+    Blend, BlendWith, DeviceId, LaunchKind, Network, OpenError, Opened, Pages, PlanError, Prefix, PrefixCounters,
+    Price, RowBudget, SequenceId, SequenceStep,
 };
-pub use plan::{BlockRules, Depth, Drift, Keep, Lanes, LayerRows, Mask, MaskKind, Origin, Probe, StepPlan, Stores};
+pub use plan::{BlockRules, Drift, Keep, Lanes, LayerRows, Mask, MaskKind, Origin, Probe, StepPlan, Stores};
 pub use positions::Positions;
 pub use tokens::TokenList;
 pub use work::{Need, Pending, Request, Work};

@@ -3,7 +3,9 @@
 
 use std::{error, fmt};
 
-use crate::{DeviceError, HeadAsk, LayerRows, Mask, OutOfMemory, Position, Predictions, StepPlan, TokenId};
+use crate::{
+    DeviceError, HeadAsk, LayerRows, Mask, OutOfMemory, Position, Predictions, SequenceNeeds, StepPlan, TokenId,
+};
 
 /// A model that runs steps for open sequences: a diffusion model, an autoregressive guide, a scripted one in tests.
 ///
@@ -60,7 +62,7 @@ pub trait Network: Send {
     fn kind(&self, plan: &StepPlan) -> Option<LaunchKind> {
         match plan.layers {
             LayerRows::All => None,
-            LayerRows::Partial { depth, .. } => Some(LaunchKind(depth.whole << 1 | u32::from(depth.shared))),
+            LayerRows::Partial { first_whole, .. } => Some(LaunchKind(u32::from(first_whole))),
         }
     }
 
@@ -146,7 +148,8 @@ pub struct LaunchKind(pub u32);
 pub struct RowBudget {
     /// Most rows of one forward, all sequences and lanes together.
     pub capacity: usize,
-    /// First guess of how many more rows hardly lengthen a forward.
+    /// Rows that hardly lengthen a forward: the same in every run on a device. What running forwards show takes its place where
+    /// requests share a forward.
     pub free: usize,
     /// Most rows of a request in one forward, where it can be cut.
     pub piece: usize,
@@ -155,33 +158,6 @@ pub struct RowBudget {
 /// Names an open sequence of one denoiser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SequenceId(pub u32);
-
-/// Upper bounds of a sequence's needs over all of its steps.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SequenceNeeds {
-    /// Slots: the canvas length.
-    pub positions: usize,
-    /// Live positions of one step times its lanes.
-    pub rows: usize,
-    /// Rows of all sequences that run in one forward with this one, itself included; less than `rows` counts as `rows`.
-    pub group_rows: usize,
-    /// Drafts of one step; 0 if only the canvas ever runs.
-    pub drafts: usize,
-    /// Distance between the first and the last live position of a step with drafts, plus 1.
-    pub draft_span: usize,
-    /// Rows of one step that the head computes, lanes included.
-    pub predictions: usize,
-    /// Records whether layers are ever computed partly: increments are stored for each position.
-    pub increments: bool,
-    /// Records whether [`BlendWith::Stored`] is ever used.
-    pub residual: bool,
-    /// Largest [`HeadRequest::top`](crate::HeadRequest::top).
-    pub top: usize,
-    /// Largest [`HeadRequest::judge_width`](crate::HeadRequest::judge_width).
-    pub judge_width: usize,
-    /// Records whether logits are ever asked for.
-    pub logits: bool,
-}
 
 /// One sequence's part of a step.
 #[derive(Debug, Clone, Copy)]
@@ -216,64 +192,6 @@ pub enum BlendWith {
     Behind(usize),
     /// Difference stored when it was last computed (dLLM-Cache's interval of the unconditional pass).
     Stored,
-}
-
-/// Cost of a step, or of a sum of steps.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Cost {
-    /// Live rows, lanes included.
-    pub rows: u64,
-    /// Rows that ran attention and MLP, averaged over layers and rounded.
-    pub computed_rows: u64,
-    /// Rows that the head answered.
-    pub head_rows: u64,
-    /// Floating point operations by formula, from the rows, keys and head rows really run.
-    pub operations: Operations,
-}
-
-impl Cost {
-    /// Returns all floating point operations.
-    pub fn flops(&self) -> f64 {
-        self.operations.total()
-    }
-}
-
-/// Floating point operations of the matrix products and of attention (specs/caches.md#7), by module.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Operations {
-    /// Products that make Q, K and V, those of compared rows included, and the product behind attention.
-    pub projections: f64,
-    /// Scores of attention, and sums of values by them.
-    pub attention: f64,
-    /// Products of the MLPs.
-    pub mlp: f64,
-    /// Logits.
-    pub head: f64,
-}
-
-impl Operations {
-    /// Returns their sum.
-    pub fn total(&self) -> f64 {
-        self.projections + self.attention + self.mlp + self.head
-    }
-}
-
-impl std::ops::AddAssign for Operations {
-    fn add_assign(&mut self, other: Self) {
-        self.projections += other.projections;
-        self.attention += other.attention;
-        self.mlp += other.mlp;
-        self.head += other.head;
-    }
-}
-
-impl std::ops::AddAssign for Cost {
-    fn add_assign(&mut self, other: Self) {
-        self.rows += other.rows;
-        self.computed_rows += other.computed_rows;
-        self.head_rows += other.head_rows;
-        self.operations += other.operations;
-    }
 }
 
 /// A sequence could not be opened: the only out-of-memory there is.

@@ -82,7 +82,7 @@ impl Predictions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Depth, HeadAsk, HeadRequest, Keep, Mask};
+    use crate::{HeadAsk, HeadRequest, Keep, Mask};
 
     fn plan(mask: Mask, live: Range<Position>) -> StepPlan {
         StepPlan { visible: live.end, live: live.into(), mask, ..StepPlan::default() }
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(ends(&plan(Mask::Context { context: 20, block: 8 }, 0..28), 8), [8, 16, 20, 28]);
         let drafts = StepPlan { lanes: Lanes::Drafts(1), ..plan(Mask::Causal, 0..100) };
         assert_eq!(ends(&drafts, 10), [100]);
-        let layers = LayerRows::Partial { compute: Positions::new(), probe: None, depth: Depth::default() };
+        let layers = LayerRows::Partial { compute: Positions::new(), probe: None, first_whole: false };
         assert_eq!(ends(&StepPlan { layers, ..plan(Mask::Causal, 0..100) }, 10), [100]);
     }
 

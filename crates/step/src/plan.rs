@@ -12,7 +12,7 @@ use crate::{Position, Positions};
 /// limit follows from `visible` and `mask`; at the end the head runs for `predict`, `must` and `hint`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct StepPlan {
-    /// Positions whose rows enter the network, in each lane as far as it goes.
+    /// Positions whose rows enter the network, in each lane.
     pub live: Positions,
     /// Slots `[0, visible)` may be attended to; every one of them must have been written or be live.
     pub visible: Position,
@@ -22,9 +22,6 @@ pub struct StepPlan {
     pub shift: Option<Position>,
     /// Content of the rows: the canvas itself, or drafts.
     pub lanes: Lanes,
-    /// End of the live rows of each draft, if the drafts do not all run all of them. A row that is left out must be
-    /// seen by no row of its lane.
-    pub ends: Vec<Position>,
     /// Part of the last step's overlay that is kept; applied before anything else.
     pub keep: Option<Keep>,
     /// Choice of the rows that run attention and MLP.
@@ -49,7 +46,6 @@ impl Clone for StepPlan {
         self.mask = source.mask;
         self.shift = source.shift;
         self.lanes = source.lanes;
-        self.ends.clone_from(&source.ends);
         self.keep.clone_from(&source.keep);
         self.layers.clone_from(&source.layers);
         self.predict.clone_from(&source.predict);
@@ -73,7 +69,6 @@ impl StepPlan {
         self.mask = Mask::Full;
         self.shift = None;
         self.lanes = Lanes::Canvas;
-        self.ends.clear();
         self.keep = None;
         self.layers = LayerRows::All;
         self.predict.clear();
@@ -87,25 +82,14 @@ impl StepPlan {
         position.saturating_sub(self.shift.unwrap_or(own))
     }
 
-    /// Returns how many rows a lane runs: its first live positions.
-    pub fn rows_of(&self, lane: usize) -> usize {
-        self.ends.get(lane).map_or(self.live.len(), |&end| self.live.count_before(end))
-    }
-
-    /// Returns how many rows the lanes before this one run together.
-    pub fn rows_before(&self, lane: usize) -> usize {
-        if self.ends.is_empty() { lane * self.live.len() } else { (0..lane).map(|lane| self.rows_of(lane)).sum() }
-    }
-
     /// Returns how many rows all lanes run together.
     pub fn rows(&self) -> usize {
-        self.rows_before(self.lanes.count())
+        self.lanes.count() * self.live.len()
     }
 
-    /// Returns which of all rows is that of a position in a lane; none if it is not live there.
+    /// Returns which of all rows is that of a position in a lane; none if it is not live.
     pub fn row(&self, lane: usize, position: Position) -> Option<usize> {
-        let rank = self.live.rank(position).filter(|&rank| rank < self.rows_of(lane))?;
-        Some(self.rows_before(lane) + rank)
+        Some(lane * self.live.len() + self.live.rank(position)?)
     }
 
     /// Counts the positions wanted from the head: the union of `predict`, `must` and `hint`.
@@ -289,34 +273,9 @@ pub enum LayerRows {
         compute: Positions,
         /// Rows of which the most drifted are computed too, chosen by each lane for itself.
         probe: Option<Probe>,
-        /// Layers that compute every live row, and layers that choose rows.
-        depth: Depth,
+        /// Records whether the first layer computes every live row.
+        first_whole: bool,
     },
-}
-
-/// Depths at which a partly computed step is partly computed, and at which its rows are chosen.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Depth {
-    /// The first layers, so many of them, compute every live row.
-    pub whole: u32,
-    /// The layer behind them chooses for all that follow, which project neither K nor V of rows that it left out. Else
-    /// each layer chooses for itself.
-    pub shared: bool,
-}
-
-impl Depth {
-    /// The first layer computes every live row, each of the others chooses for itself.
-    pub const BEHIND_FIRST: Self = Self { whole: 1, shared: false };
-
-    /// Reports whether a layer computes every live row.
-    pub fn is_whole(self, layer: usize) -> bool {
-        layer < self.whole as usize
-    }
-
-    /// Reports whether a layer, if it is partly computed, chooses its rows.
-    pub fn chooses(self, layer: usize) -> bool {
-        !self.is_whole(layer) && (!self.shared || layer == self.whole as usize)
-    }
 }
 
 /// A choice of rows by how far a projection has drifted from its stored value.
@@ -369,7 +328,7 @@ impl fmt::Display for MaskKind {
 
 impl fmt::Display for LayerRows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Partial { compute, probe, depth } = self else {
+        let Self::Partial { compute, probe, first_whole } = self else {
             return f.write_str("all");
         };
         write!(f, "compute {compute}")?;
@@ -381,15 +340,7 @@ impl fmt::Display for LayerRows {
             };
             write!(f, " and {keep} of {rows} by {by}")?;
         }
-        match depth.whole {
-            0 => {}
-            1 => f.write_str(" (layer 0: all)")?,
-            whole => write!(f, " (layers 0..{whole}: all)")?,
-        }
-        if depth.shared {
-            write!(f, " (chosen in layer {})", depth.whole)?;
-        }
-        Ok(())
+        if *first_whole { f.write_str(" (layer 0: all)") } else { Ok(()) }
     }
 }
 
@@ -406,9 +357,6 @@ impl fmt::Display for StepPlan {
         }
         if let Some(shift) = self.shift {
             write!(f, " shift {shift}")?;
-        }
-        for (index, end) in self.ends.iter().enumerate() {
-            write!(f, "{}{end}", if index == 0 { " up to " } else { "," })?;
         }
         if self.layers != LayerRows::All {
             write!(f, " {}", self.layers)?;
@@ -442,11 +390,8 @@ mod tests {
 
     #[test]
     fn rows_of_lanes_follow_each_other() {
-        let mut plan = StepPlan { live: (8..16).into(), visible: 16, lanes: Lanes::Drafts(3), ..StepPlan::default() };
+        let plan = StepPlan { live: (8..16).into(), visible: 16, lanes: Lanes::Drafts(3), ..StepPlan::default() };
         assert_eq!((plan.rows(), plan.row(2, 9), plan.row(0, 16)), (24, Some(17), None));
-        plan.ends = vec![12, 12, 16];
-        assert_eq!((plan.rows(), plan.rows_of(1), plan.rows_before(2)), (16, 4, 8));
-        assert_eq!((plan.row(1, 11), plan.row(1, 12), plan.row(2, 12)), (Some(7), None, Some(12)));
     }
 
     #[test]
@@ -457,12 +402,11 @@ mod tests {
             mask: Mask::blocks(4),
             shift: Some(1),
             lanes: Lanes::Drafts(3),
-            ends: vec![12, 12, 12],
             keep: Some(Keep { lane: 1, positions: (4..8).into() }),
             layers: LayerRows::Partial {
                 compute: Positions::new(),
                 probe: Some(Probe { rows: (8..12).into(), keep: 1, by: Drift::Value }),
-                depth: Depth { whole: 2, shared: true },
+                first_whole: true,
             },
             predict: (9..12).into(),
             must: (8..9).into(),
@@ -470,8 +414,8 @@ mod tests {
         };
         assert_eq!(
             plan.to_string(),
-            "keep 4..8 of lane 1; live 8..12 visible 12 block-causal:4 drafts 3 shift 1 up to 12,12,12 compute none and 1 of 8..12 by value \
-             (layers 0..2: all) (chosen in layer 2) predict 9..12 must 8"
+            "keep 4..8 of lane 1; live 8..12 visible 12 block-causal:4 drafts 3 shift 1 compute none and 1 of 8..12 by value \
+             (layer 0: all) predict 9..12 must 8"
         );
     }
 }

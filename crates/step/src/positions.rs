@@ -115,11 +115,6 @@ impl Positions {
         self.rank(position).is_some()
     }
 
-    /// Returns how many positions lie before this one.
-    pub fn count_before(&self, position: Position) -> usize {
-        self.0.partition_point(|&other| other < position)
-    }
-
     /// Number of positions of the set below `position`, if `position` is in the set.
     pub fn rank(&self, position: Position) -> Option<usize> {
         // A contiguous run is by far the most common set: answer it without a search.

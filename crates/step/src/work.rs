@@ -1,7 +1,9 @@
 //! Work for networks: something that wants forwards, is fed their predictions, and is over one day.
 
+use std::any::Any;
+
 use crate::{
-    Blend, HeadAsk, Position, Predictions, Prefix, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId, room,
+    Blend, HeadAsk, Position, Predictions, Prefix, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId,
 };
 
 /// A state machine that runs on networks without owning them: the decoding of a canvas, the draws of a likelihood.
@@ -11,7 +13,7 @@ use crate::{
 ///
 /// Where networks keep prefixes, sequences are opened behind what they [begin](Self::begins) with, and what is
 /// [reusable](Self::reusable) of them is published once their first forwards are in, and when they are closed.
-pub trait Work: Send {
+pub trait Work: Any + Send {
     /// Returns the sequences that it needs, all of them open from its first forward to its end. The same in each call.
     fn needs(&self) -> &[Need];
 
@@ -27,10 +29,9 @@ pub trait Work: Send {
         None
     }
 
-    /// Returns whether it is fed in company: whoever feeds it holds what it needs for that, once for all work of a forward.
-    /// By default it needs nothing.
-    fn is_attended(&self) -> bool {
-        false
+    /// Returns how many of its parts are done, and of how many, where it counts them. By default it does not.
+    fn progress(&self) -> Option<(usize, usize)> {
+        None
     }
 
     /// Returns the tokens with which one of [`needs`](Self::needs) begins, as far as it takes their slots filled, so that
@@ -42,9 +43,6 @@ pub trait Work: Send {
     /// Learns how many leading slots of each of [`needs`](Self::needs) are filled, at most those that it begins with. Called
     /// once, before its first forward; what is pending may be another after it.
     fn opened(&mut self, _filled: &[Position]) {}
-
-    /// Learns that its first forward begins: until now it has waited. Called once.
-    fn began(&mut self) {}
 
     /// Returns the tokens behind the leading slots of one of [`needs`](Self::needs) that are written, depend on these
     /// tokens alone and will never be live or kept again. By default none.
@@ -119,7 +117,6 @@ impl Request {
     pub fn reserve(&mut self, needs: &SequenceNeeds) {
         self.tokens.reserve(needs.rows);
         self.plan.reserve(needs.positions);
-        room(&mut self.plan.ends, needs.drafts);
         self.ask.states.reserve(needs.drafts.max(1));
         self.ask.judge.reserve(needs.predictions * needs.judge_width);
     }

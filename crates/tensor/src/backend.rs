@@ -18,7 +18,7 @@
 
 use std::sync::Arc;
 
-use crate::{Dtype, ExpertShape, Launch, ReadError, RouterRule, Rows, StoredTensor};
+use crate::{AttentionShape, Dtype, Launch, ReadError, RouterRule, Rows, StoredTensor, WorkspaceShape};
 use demask_step::{DeviceError, DeviceId, Judged, MemoryMeter, OutOfMemory};
 
 /// Seconds by kind of work; what is left of a step is everything else.
@@ -91,8 +91,8 @@ pub trait Backend: Send {
     fn memory_meter(&self) -> Option<Arc<dyn MemoryMeter>> {
         None
     }
-    /// First guess of how many more rows hardly lengthen a forward.
-    fn free_rows(&self) -> usize;
+    /// Rows that hardly lengthen a forward that reads this many bytes of weights. The same in every run on a device.
+    fn free_rows(&self, weights: usize) -> usize;
     /// Bytes of a workspace for launches up to this shape, roughly from above.
     fn workspace_bytes(&self, shape: &WorkspaceShape) -> u64;
     /// Makes room for launches up to this shape; growing keeps nothing of the old contents.
@@ -242,38 +242,6 @@ pub struct HeadWeights<'a, B: Backend + ?Sized> {
     pub epsilon: f32,
     /// `[vocabulary, hidden]`.
     pub head: &'a B::Matrix,
-}
-
-/// Shape of attention, the same in each layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AttentionShape {
-    /// Query heads.
-    pub heads: usize,
-    /// K/V heads; a divisor of `heads`.
-    pub kv_heads: usize,
-    /// Width of a head.
-    pub head_dim: usize,
-}
-
-/// The largest launch that a workspace must hold, and the widths of the model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WorkspaceShape {
-    /// Rows of a launch.
-    pub rows: usize,
-    /// Rows that the head reads in a launch.
-    pub head_rows: usize,
-    /// Width of the residual stream.
-    pub hidden: usize,
-    /// Width of the widest MLP that all rows take; 0: no layer has one.
-    pub ffn: usize,
-    /// Shape of layers of experts, if there are any.
-    pub experts: Option<ExpertShape>,
-    /// Attention.
-    pub attention: AttentionShape,
-    /// Rows of the head matrix.
-    pub vocabulary: usize,
-    /// Entries of all page tables of a launch.
-    pub table_entries: usize,
 }
 
 /// Content of a page beside K and V.

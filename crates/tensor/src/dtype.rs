@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::BlockFormat;
+use crate::{BlockFormat, widen_f16};
 
 /// Element type of a stored tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -208,21 +208,6 @@ fn widen(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
         }
         Dtype::Block(format) => format.widen(bytes, out),
     }
-}
-
-/// Widens a half without branches. Its bits, moved to where an f32 has them, need 112 more in the exponent. A denormal
-/// half is given the exponent of the smallest normal one, and that number taken away: nothing on the way is a denormal
-/// f32, which would be slow.
-#[inline(always)]
-pub fn widen_f16(half: u16) -> f32 {
-    const SMALLEST: u32 = 113 << 23;
-    let magnitude = u32::from(half & 0x7fff) << 13;
-    let normal = magnitude + (112 << 23);
-    let denormal = (f32::from_bits(magnitude + SMALLEST) - f32::from_bits(SMALLEST)).to_bits();
-    let infinite = magnitude | 0x7f80_0000;
-    let finite = if half & 0x7c00 == 0 { denormal } else { normal };
-    let bits = if half & 0x7c00 == 0x7c00 { infinite } else { finite };
-    f32::from_bits(bits | u32::from(half & 0x8000) << 16)
 }
 
 /// Rounds to bf16: nearest, ties to even; a NaN stays one.

@@ -6,10 +6,42 @@ use std::ops::Range;
 
 use demask_step::{Drift, HeadRequest, room};
 
-use crate::WorkspaceShape;
+use crate::ExpertShape;
 
 /// Marks "no row" in row-valued arrays.
 pub const NO_ROW: u32 = u32::MAX;
+
+/// Shape of attention, the same in each layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttentionShape {
+    /// Query heads.
+    pub heads: usize,
+    /// K/V heads; a divisor of `heads`.
+    pub kv_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+}
+
+/// The largest launch that a workspace must hold, and the widths of the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkspaceShape {
+    /// Rows of a launch.
+    pub rows: usize,
+    /// Rows that the head reads in a launch.
+    pub head_rows: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Width of the widest MLP that all rows take; 0: no layer has one.
+    pub ffn: usize,
+    /// Shape of layers of experts, if there are any.
+    pub experts: Option<ExpertShape>,
+    /// Attention.
+    pub attention: AttentionShape,
+    /// Rows of the head matrix.
+    pub vocabulary: usize,
+    /// Entries of all page tables of a launch.
+    pub table_entries: usize,
+}
 
 /// One forward of any number of sequences and lanes, concatenated into rows.
 #[derive(Debug, Default, Clone, PartialEq)]

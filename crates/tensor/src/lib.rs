@@ -14,15 +14,18 @@ mod quantise;
 mod stored;
 
 pub use backend::{
-    AttentionShape, Backend, ExpertWeights, HeadOutput, HeadWeights, MlpWeights, PackError, PageKind, PartSeconds,
-    QkvRows, QkvWeights, Stage, WorkspaceShape,
+    Backend, ExpertWeights, HeadOutput, HeadWeights, MlpWeights, PackError, PageKind, PartSeconds, QkvRows, QkvWeights,
+    Stage,
 };
-pub use blocks::{BlockFormat, BlockParts};
+pub use blocks::{BlockFormat, BlockParts, widen_f16};
 pub use buffer::{AlignedBytes, Number};
 pub use bytes::{Bytes, ReadError};
-pub use dtype::{Dtype, TensorView, round_bf16, widen_bf16, widen_f16};
+pub use dtype::{Dtype, TensorView, round_bf16, widen_bf16};
 pub use experts::{ExpertGroups, ExpertShape, RouterRule, Score, Share};
-pub use launch::{BlendRows, HeadLaunch, HeadRow, Launch, NO_ROW, PageCopy, ProbeLaunch, Rows, Segment, SlotCopy};
+pub use launch::{
+    AttentionShape, BlendRows, HeadLaunch, HeadRow, Launch, NO_ROW, PageCopy, ProbeLaunch, Rows, Segment, SlotCopy,
+    WorkspaceShape,
+};
 pub use quantise::{BELOW_HALF, GROUP_INPUTS, Quantisation, larger, round_within};
 pub use stored::{HeldTensor, StoredTensor};
 

@@ -267,8 +267,8 @@ impl Scripted {
         let (lanes, layers) = (plan.lanes.count(), self.layers);
         let computed = match &plan.layers {
             LayerRows::All => layers * plan.live.len(),
-            LayerRows::Partial { compute, probe, depth } => {
-                let whole = layers.min(depth.whole as usize);
+            LayerRows::Partial { compute, probe, first_whole } => {
+                let whole = layers.min(usize::from(*first_whole));
                 let chosen = compute.len() + probe.as_ref().map_or(0, |probe| probe.keep);
                 whole * plan.live.len() + (layers - whole) * chosen
             }
@@ -502,7 +502,7 @@ impl Network for Scripted {
 
 #[cfg(test)]
 mod tests {
-    use demask_step::{Depth, Drift, HeadAsk, Keep, Mask};
+    use demask_step::{Drift, HeadAsk, Keep, Mask};
 
     use super::*;
 
@@ -574,7 +574,7 @@ mod tests {
 
     fn chosen(keep: usize, by: Drift) -> LayerRows {
         let probe = Some(Probe { rows: (0..6).into(), keep, by });
-        LayerRows::Partial { compute: (6..8).into(), probe, depth: Depth::BEHIND_FIRST }
+        LayerRows::Partial { compute: (6..8).into(), probe, first_whole: true }
     }
 
     /// A prefill, then the plan with its tokens, then a step of the canvas that computes nothing anew behind layer 0.
@@ -591,7 +591,7 @@ mod tests {
             ..SequenceNeeds::default()
         };
         let id = script.open(&needs).unwrap();
-        let reuse = LayerRows::Partial { compute: Positions::new(), probe: None, depth: Depth::BEHIND_FIRST };
+        let reuse = LayerRows::Partial { compute: Positions::new(), probe: None, first_whole: true };
         let plans = [whole(LayerRows::All, Lanes::Canvas, None), plan.clone(), whole(reuse, Lanes::Canvas, keep)];
         let all = [&[1, 2, 3, 4, 9, 9, 9, 9], tokens, &[1, 2, 3, 4, 5, 6, 7, 9]];
         let ask = HeadRequest { forbid: vec![9].into(), ..HeadRequest::default() }.into();

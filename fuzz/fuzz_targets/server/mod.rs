@@ -12,7 +12,7 @@ use serde_json::Value;
 pub fn service() -> &'static Service {
     static SERVICE: OnceLock<Service> = OnceLock::new();
     SERVICE.get_or_init(|| {
-        let engine = Model::demo().expect("the demo loads").into_engine().expect("a thread starts");
+        let engine = Model::demo().expect("the demo loads");
         let keys = Arc::new(Keys::parse("ann s3cret weight=2\n").expect("a key"));
         let service = Service::new(&engine, ServiceConfig { keys, ..ServiceConfig::default() });
         engine.shut_down();

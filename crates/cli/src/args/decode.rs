@@ -37,7 +37,6 @@ const FLAGS: &[Flag] = &[
     Flag("cfg_scale", "SCALE", "Scale of classifier-free guidance; 0: none"),
     Flag("decoder", "SPEC", "Decoder, as name or name:key=value,key=value"),
     Flag("cache", "SPEC", "Cache policy, as name or name:key=value,key=value"),
-    Flag("cost_curve", "FILE", "Cost of forwards, as bench curve wrote it, or: shipped [default: measured once]"),
     Flag("top_logprobs", "N", "Log-probability of each token and of the N most probable ones beside it, with --json"),
     Flag(GUIDE, "MODEL", "Model that judges drafts, with --decoder guided"),
     Flag("stop", "TEXT", "Text that ends the answer (may be given several times)"),
@@ -75,9 +74,12 @@ impl Flag {
     }
 }
 
+/// Flags that version 0.1.0 had: read, so that the refusal of their option is heard.
+const GONE: &[Flag] = &[Flag("cost_curve", "FILE", "")];
+
 impl Args for DecodeArgs {
     fn augment_args(command: Command) -> Command {
-        command.args(FLAGS.iter().map(Flag::argument))
+        command.args(FLAGS.iter().map(Flag::argument)).args(GONE.iter().map(|flag| flag.argument().hide(true)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -93,7 +95,7 @@ impl FromArgMatches for DecodeArgs {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        for &Flag(name, value, _) in FLAGS {
+        for &Flag(name, value, _) in FLAGS.iter().chain(GONE) {
             if value.is_empty() {
                 if matches.get_flag(name) {
                     self.typed.push((name, "true".to_owned()));

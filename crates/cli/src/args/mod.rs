@@ -25,8 +25,8 @@ pub use decode::{DecodeArgs, in_flags};
 pub use eval::{CodeExecution, EvalArgs, RecipeArgs, RecipeCommand, ReportArgs, TuneArgs};
 pub use generate::{ChatArgs, GenerateArgs};
 pub use tools::{
-    AttentionArgs, BenchArgs, BenchCommand, BenchGenerateArgs, CompletionsArgs, CurveArgs, InspectArgs, LinearArgs,
-    LogitsArgs, ManArgs, StepArgs, SynthArgs, TraceArgs,
+    AttentionArgs, BenchArgs, BenchCommand, BenchGenerateArgs, CompletionsArgs, InspectArgs, LinearArgs, LogitsArgs,
+    ManArgs, StepArgs, SynthArgs, TraceArgs,
 };
 
 /// The parser.

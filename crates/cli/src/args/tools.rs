@@ -83,8 +83,6 @@ pub enum BenchCommand {
     Attention(AttentionArgs),
     /// Seconds of one forward, by part
     Step(StepArgs),
-    /// Cost of forwards by rows and keys, for --cost-curve
-    Curve(CurveArgs),
     /// Whole answers to a prompt of random tokens
     Generate(Box<BenchGenerateArgs>),
 }
@@ -133,14 +131,6 @@ pub struct AttentionArgs {
     /// Measures every kernel that could do it, and not the one alone that is chosen (GPUs)
     #[arg(long)]
     pub every_kernel: bool,
-}
-
-/// `demask bench curve`.
-#[derive(Debug, Args)]
-pub struct CurveArgs {
-    /// File to write
-    #[arg(long, value_name = "FILE.json")]
-    pub out: Option<Path>,
 }
 
 /// `demask bench generate`.

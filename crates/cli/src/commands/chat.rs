@@ -20,7 +20,7 @@ pub fn run(settings: &Settings, args: &ChatArgs) -> anyhow::Result<()> {
     let mut chat = Chat::new(args.decode.system.as_deref());
     // There must be room for an answer to the shortest message; longer canvases are checked as they come.
     let request = Request { prompt: chat.with(""), options, guide };
-    let (mut model, _) = request.load(request.open(&settings.source, settings.screen)?, device, settings.screen)?;
+    let (model, _) = request.load(request.open(&settings.source, settings.screen)?, device, settings.screen)?;
     if let Some(note) = long_canvas(model.prompter(), &request.options) {
         settings.screen.remark(&note);
     }
@@ -37,7 +37,7 @@ pub fn run(settings: &Settings, args: &ChatArgs) -> anyhow::Result<()> {
             "/reset" => chat.reset(),
             message => {
                 let prepared = model.prepare(&chat.with(message), &request.options)?;
-                let answer = show.answer(&mut model, prepared)?;
+                let answer = show.answer(&model, prepared)?;
                 if settings.screen.json {
                     show.json(&answer)?;
                 } else {

@@ -1,7 +1,12 @@
 //! `demask generate`: one prompt, one answer.
 
 use demask::Prompt;
-use demask::internals::{Opened, decode::DecodingReceipt, demo, model_parts::Convention};
+use demask::internals::{
+    Opened,
+    decode::{DecodingReceipt, Session},
+    demo,
+    model_parts::Convention,
+};
 use demask_lab::{
     costs::{Predicted, Subject},
     outline::Outline,
@@ -39,7 +44,7 @@ pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
     if args.explain {
         return explain(opened, &request, settings);
     }
-    let (mut model, mut answer) = request.load(opened, device, screen)?;
+    let (model, mut answer) = request.load(opened, device, screen)?;
     // Behind all that may refuse the call: what is refused gets one line.
     if let Some(note) = beyond_the_demo(&settings.source, &request.prompt) {
         screen.remark(&note);
@@ -51,13 +56,10 @@ pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
         answer.record();
     }
     if args.drafts {
-        answer.tell_drafts();
+        answer.session_mut().into_iter().for_each(Session::tell_drafts);
     }
     let mut show = Show::new(&model, &request.options, screen, Ways { watch: args.watch, trace });
-    let answer = show.answer(&mut model, answer)?;
-    if let Some(note) = answer.receipt.cost_curve_note.as_ref().filter(|_| !screen.quiet) {
-        output::note(note);
-    }
+    let answer = show.answer(&model, answer)?;
     show.finish(&answer)
 }
 
@@ -81,7 +83,7 @@ fn explain(opened: Opened, request: &Request, settings: &Settings) -> anyhow::Re
         convention: Convention::default(),
         seed: settings.seed,
     };
-    let session = outline.prepare(&request.prompt, &request.options)?.into_session();
+    let session = outline.session(&request.prompt, &request.options)?;
     let DecodingReceipt { decoder, cache, exactness, steps, block_length, .. } = session.receipt();
     let mut plans = Vec::new();
     let costs = subject.costs_of(session, &Predicted::Assumed(0.0), &mut |line| plans.push(line))?;

@@ -33,14 +33,16 @@ pub fn run(settings: &Settings, args: &LogitsArgs) -> anyhow::Result<()> {
     lines.iter().try_for_each(|tokens| check(opened.prompter(), tokens))?;
     // One after the other: the longest has room for all.
     let longest = lines.iter().map(Vec::len).max().map(|length| Need::from(Inspection::needs(length)));
-    let mut model = load(opened, device, longest.as_slice(), settings.screen)?;
+    let model = load(opened, device, longest.as_slice(), settings.screen)?;
     let mask = forced.unwrap_or(model.prompter().facts().mask);
     let mut tensors = BTreeMap::new();
     for (index, tokens) in lines.iter().enumerate() {
         interrupt::check()?;
-        let result = model.network_mut().inspect(tokens, mask, args.layers)?;
+        let (tokens, layers) = (tokens.clone(), args.layers);
+        let length = tokens.len();
+        let result = model.with_network(move |network| network.inspect(&tokens, mask, layers))??;
         let prefix = if lines.len() == 1 { String::new() } else { format!("{index}.") };
-        collect(&prefix, tokens.len(), &result, args.layers, &mut tensors);
+        collect(&prefix, length, &result, args.layers, &mut tensors);
     }
     out.write_all(&serialize(&tensors)?).with_context(|| format!("cannot write {}", path.display()))?;
     out.finish()?;

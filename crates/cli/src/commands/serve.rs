@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use demask::{Engine, internals::decode::names::nearest, plain};
+use demask::{Model, internals::decode::names::nearest, plain};
 use demask_serve::{
     Keys, Limits, Service, ServiceConfig,
     http::{HttpConfig, Server, Stop, host, origin},
@@ -63,8 +63,8 @@ fn serve(
             None => opened.guided_by(Source::Named(guide.clone()).open(screen)?)?,
         };
     }
-    let mut model = load(opened, &device, &[], screen)?;
-    model.set_prefix_cache(args.prefix_cache.unwrap_or(256) << 20);
+    let model = load(opened, &device, &[], screen)?;
+    model.set_prefix_cache(args.prefix_cache.unwrap_or(256) << 20)?;
     let open = keys.is_empty();
     let config = ServiceConfig {
         names: args.served_model_name.clone().unwrap_or_default().0,
@@ -79,8 +79,7 @@ fn serve(
         },
     };
     output::note_aside()?;
-    let engine = model.into_engine()?;
-    let service = Service::new(&engine, config);
+    let service = Service::new(&model, config);
     let server = Server::bind(address, service, http)
         .with_context(|| format!("cannot listen on {address}: choose another --host or --port"))?;
     let bound = server.address()?;
@@ -92,18 +91,13 @@ fn serve(
     interrupt::take_over();
     let mut manager = Manager::find(screen);
     manager.ready(&format!("http://{bound}"));
-    until_stopped(server, engine, &mut manager, interrupt::count)
+    until_stopped(server, model, &mut manager, interrupt::count)
 }
 
 /// Serves until it is asked to stop, or the engine has failed: what failed once is not mended by going on, and who started
 /// the server can start it again.
-fn until_stopped(
-    server: Server,
-    engine: Engine,
-    manager: &mut Manager,
-    asked: impl Fn() -> usize,
-) -> anyhow::Result<()> {
-    let handle = engine.handle();
+fn until_stopped(server: Server, model: Model, manager: &mut Manager, asked: impl Fn() -> usize) -> anyhow::Result<()> {
+    let handle = model.handle();
     let served = server.run(|| {
         let (asked, pulse) = (asked(), handle.pulse());
         // A forward that takes longer than the manager waits is one that will never end.
@@ -115,7 +109,7 @@ fn until_stopped(
             _ => Stop::Now,
         }
     });
-    engine.shut_down();
+    model.shut_down();
     served?;
     match handle.failure() {
         Some(why) => Err(anyhow!("the engine has failed ({why}): start the server again")),
@@ -250,7 +244,7 @@ mod tests {
 
     use demask::{
         Model,
-        internals::{Faults, step::DeviceError},
+        internals::{engine::Faults, step::DeviceError},
     };
 
     use super::*;
@@ -258,8 +252,8 @@ mod tests {
 
     /// Serves a model with these faults until it ends by itself, and asks once; what the client got, and how it ended.
     fn served(faults: Faults) -> (String, anyhow::Result<()>) {
-        let engine = Model::demo().unwrap().with_faults(faults).into_engine().unwrap();
-        let service = Service::new(&engine, ServiceConfig::default());
+        let model = Model::demo().unwrap().with_faults(faults);
+        let service = Service::new(&model, ServiceConfig::default());
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), service, HttpConfig::default()).unwrap();
         let address = server.address().unwrap();
         let client = thread::spawn(move || {
@@ -272,7 +266,7 @@ mod tests {
             answer
         });
         let mut manager = Manager::find(Screen { json: false, quiet: true });
-        let ended = until_stopped(server, engine, &mut manager, || 0);
+        let ended = until_stopped(server, model, &mut manager, || 0);
         (client.join().unwrap(), ended)
     }
 

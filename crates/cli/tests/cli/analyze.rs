@@ -112,7 +112,7 @@ fn acceptance_is_measured_drawn_and_told() {
     for name in ["acceptance_drafts", "acceptance_calibration"] {
         assert!(fs::read_to_string(out.join(format!("plots/{name}.svg"))).unwrap().starts_with("<svg "), "{name}");
     }
-    let told = demask(&few).success();
+    let told = demask(&[&few[..], &["--decoder", "freedave:d=4"]].concat()).success();
     assert!(told.contains("decoder freedave") && told.contains("% of those that were reached"), "{told}");
     assert!(told.contains("\npredictions in the block "), "{told}");
     let (dream, guide) = (project("demo/demo-dream"), project("demo/demo-qwen"));

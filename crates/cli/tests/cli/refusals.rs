@@ -366,8 +366,7 @@ fn machines_that_are_not_like_that() {
     assert_eq!(portable.json()["cpu"]["tier"], "portable");
 }
 
-/// A template of many steps needs neither a thread nor a stack of its own, which a process with little room for addresses
-/// is not given.
+/// The stack that templates run on is small enough for a process with little room for addresses.
 #[cfg(target_os = "linux")]
 #[test]
 fn long_templates_run_where_there_is_little_room() {

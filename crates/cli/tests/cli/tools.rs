@@ -153,7 +153,7 @@ fn limited(kibibytes: u64, arguments: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn a_model_beyond_the_limit_of_memory_is_refused_before_it_is_loaded() {
     let arguments = ["generate", "--prompt-tokens", "1", "--gen-length", "1", "--threads", "1", "--dtype", "f32"];
-    let (code, told) = limited(12 << 10, &arguments);
+    let (code, told) = limited(14 << 10, &arguments);
     assert_eq!(code, Some(1), "{told}");
     assert!(told.starts_with("error: demo-llada needs ") && told.lines().count() == 1, "{told}");
     assert!(told.contains("MiB are available: --quantize q8 needs "), "{told}");
@@ -164,12 +164,12 @@ fn a_model_beyond_the_limit_of_memory_is_refused_before_it_is_loaded() {
         &["bench", "step", "--rows", "8"],
         &["bench", "generate", "--gen-length", "8"],
     ] {
-        let (code, told) = limited(12 << 10, &[command, &["--threads", "1", "--dtype", "f32"]].concat());
+        let (code, told) = limited(14 << 10, &[command, &["--threads", "1", "--dtype", "f32"]].concat());
         assert_eq!(code, Some(1), "{command:?}: {told}");
         assert!(told.contains(" of K/V") && !told.contains(" 0 of K/V") && told.lines().count() == 1, "{told}");
         assert!(!out.exists());
     }
-    let (code, told) = limited(12 << 10, &[&arguments[..], &["--quantize", "q8"]].concat());
+    let (code, told) = limited(14 << 10, &[&arguments[..], &["--quantize", "q8"]].concat());
     assert_eq!(code, Some(0), "{told}");
     let (code, told) = limited(1 << 20, &arguments);
     assert_eq!(code, Some(0), "{told}");

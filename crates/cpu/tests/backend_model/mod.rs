@@ -45,8 +45,6 @@ pub struct Model {
     final_norm: Vector,
     head: Matrix,
     pub out: HeadOutput,
-    /// The layer of partial launches that chooses for all behind it; if there is none, each behind the first chooses.
-    pub chooser: Option<usize>,
 }
 
 /// Weights of three layers; every second model has biases, the others norms over heads.
@@ -144,7 +142,7 @@ impl Model {
         let table = bytes(&twin.embedding);
         let embedding = backend.pack_embedding(TensorView::new(Dtype::F32, VOCABULARY, HIDDEN, &table)).unwrap();
         let (final_norm, head) = (vector(&twin.final_norm), pack(&twin.head, VOCABULARY));
-        Self { embedding, layers, final_norm, head, kv, backend, out: HeadOutput::default(), chooser: None }
+        Self { embedding, layers, final_norm, head, kv, backend, out: HeadOutput::default() }
     }
 
     pub fn pages(&mut self, count: usize, kind: PageKind) -> Vec<u32> {
@@ -153,9 +151,9 @@ impl Model {
         pages
     }
 
-    /// One forward. In the layers of a partial launch that choose, `keys` write K and `values` V.
+    /// One forward. In the layers of a partial launch behind the first, `keys` write K and `values` V.
     pub fn forward(&mut self, launch: &Launch, keys: Rows, values: Rows) {
-        let Self { backend, kv, embedding, layers, final_norm, head, out, chooser } = self;
+        let Self { backend, kv, embedding, layers, final_norm, head, out } = self;
         let holds = launch.partial || !launch.held.is_empty();
         backend.begin(launch, kv);
         backend.embed(embedding);
@@ -171,9 +169,7 @@ impl Model {
                 head_norms: layer.head_norms.as_ref().map(|[q, k]| [q, k]),
             };
             let (mut rows, mut key, mut value) = (Rows::Live, Rows::Live, Rows::Live);
-            if launch.partial && chooser.is_some_and(|chooser| index > chooser) {
-                (rows, key, value) = (Rows::Computed, Rows::Computed, Rows::Computed);
-            } else if launch.partial && index >= chooser.unwrap_or(1) {
+            if launch.partial && index > 0 {
                 backend.select(index, &qkv, kv);
                 (rows, key, value) = (Rows::Computed, keys, values);
             } else if index == last && !holds {

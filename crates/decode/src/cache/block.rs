@@ -5,14 +5,14 @@ use std::ops::Range;
 
 use demask_step::{Keep, Lanes, Mask, MaskKind, Position, SequenceNeeds, StepPlan, Stores};
 
-use super::{CacheKind, CachePolicy, CacheTraits, Extent, Memory, Upkeep};
+use super::{CacheKind, CachePolicy, CacheTraits, Memory, Store, Upkeep};
 use crate::{
     choices,
     decoder::{Accepted, Progress, Query, View},
-    error::OptionsError,
+    error::{self, OptionsError},
     layout::Layout,
+    method::Setup,
     parameters,
-    resolve::Setup,
     spec::Field,
 };
 
@@ -33,16 +33,6 @@ choices! {
         Seeded = "seeded",
         /// Masks alone.
         Masks = "masks",
-    }
-}
-
-choices! {
-    /// Forward that stores the prompt and a finished block.
-    pub enum Store {
-        /// The next one that predicts.
-        Fused = "fused",
-        /// One of its own, as released.
-        Alone = "alone",
     }
 }
 
@@ -77,18 +67,26 @@ impl CacheKind for Block {
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
         let context = setup.layout.attention().kind() == MaskKind::Context;
         if self.canvas == BlockCanvas::Masks && !context {
-            return Err(OptionsError::CanvasForContext { attention: setup.layout.attention().kind() });
+            let attention = setup.layout.attention().kind();
+            let text = format!(
+                "cache block with canvas=masks is for models with attention by pass, found {attention}: omit \
+                 canvas"
+            );
+            return Err(error::value("cache", text));
         }
         let seeds = setup.options.facts.blocks.seeds;
         if self.store == Some(Store::Fused) && (context || seeds) {
-            return Err(OptionsError::Seeds { what: "store=fused", try_instead: "omit store" });
+            return Err(error::seeds("store=fused", "omit store"));
         }
         match (self.store, setup.options.traits().stores) {
-            (Some(store), Some(expected)) if store != expected => Err(OptionsError::Stores {
-                decoder: setup.options.decoder.to_string(),
-                expected: expected.value(),
-                cache: setup.options.cache.to_string(),
-            }),
+            (Some(store), Some(expected)) if store != expected => {
+                let (decoder, cache, expected) = (&setup.options.decoder, &setup.options.cache, expected.value());
+                let text = format!(
+                    "decoder {decoder} stores blocks with store={expected}, and cache {cache} says otherwise: omit \
+                     store"
+                );
+                Err(error::value("cache", text))
+            }
             _ => Ok(()),
         }
     }
@@ -237,10 +235,6 @@ impl CachePolicy for BlockCache {
         }
     }
 
-    fn extent(&self, _view: &View<'_>, end: Position) -> Extent {
-        Extent { rows: end.saturating_sub(self.stored) as usize, keys: end as usize }
-    }
-
     fn memory(&self) -> Memory {
         if self.dual { Memory::OfHistory } else { Memory::OfState }
     }
@@ -248,6 +242,10 @@ impl CachePolicy for BlockCache {
     fn draft_span(&self, layout: &Layout, blocks: usize) -> usize {
         // One finished block may still wait to be stored.
         ((blocks + 1) * layout.block_length()).min(layout.len())
+    }
+
+    fn draft_rows(&self, layout: &Layout, blocks: usize) -> usize {
+        (blocks * layout.block_length()).min(layout.len())
     }
 
     /// Whole blocks of the prompt, but for the row that predicts what stands behind them.

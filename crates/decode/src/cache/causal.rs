@@ -6,8 +6,8 @@ use super::{CacheKind, CachePolicy, CacheTraits, Memory};
 use crate::{
     decoder::{Accepted, Progress, Query, View},
     layout::Layout,
+    method::Setup,
     parameters,
-    resolve::Setup,
 };
 
 parameters! {

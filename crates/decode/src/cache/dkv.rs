@@ -10,11 +10,12 @@ use super::{CacheKind, CachePolicy, Memory};
 use crate::{
     canvas::Canvas,
     choices,
-    decoder::{Progress, Query, View},
-    error::OptionsError,
+    decoder::{DecoderMethod, Progress, Query, View},
+    error::{self, OptionsError},
+    method::Setup,
     parameters,
-    resolve::Setup,
     spec::Kind,
+    spec::alternatives,
     transfer::Ranking,
 };
 
@@ -73,13 +74,18 @@ impl CacheKind for Dkv {
             ("shift", self.shift != Shift::Predicted && (prefill || greedy), "variant=decode and pd"),
         ];
         if let Some((parameter, _, of)) = useless.into_iter().find(|&(_, useless, _)| useless) {
-            return Err(OptionsError::UselessParameter { cache, parameter, of });
+            return Err(error::useless_parameter(cache, parameter, of));
         }
         // It computes the rows that a step will decode, so it must know them before the forward.
         let foreseen = options.traits().foresees && Ranking::foresees(options.remasking);
         if greedy && !foreseen {
             let (decoder, remasking) = (options.decoder.name(), options.remasking.name());
-            return Err(OptionsError::Foresight { cache, decoder, remasking });
+            return Err(error::unfit(format_args!(
+                "cache {cache} computes the rows that a step will decode, and decoder {decoder} with remasking \
+                     {remasking} finds them by their predictions: use decoder {} with remasking random or \
+                     left_to_right",
+                alternatives::<DecoderMethod>(|decoder| decoder.traits().foresees)
+            )));
         }
         Ok(())
     }

@@ -7,8 +7,8 @@
 //! always refreshed together, so one increment for both is stored.
 //!
 //! What is released counts forwards up and computes what has drifted most, so that a block may end long after its last
-//! refresh; static decoding commits the surest tokens first, so its hardest ones are read off old rows. `phase`, `count`,
-//! `rows`, `select` and `doubt` say otherwise, each by itself. The defaults are what kept the accuracy of no cache in
+//! refresh; static decoding commits the surest tokens first, so its hardest ones are read off old rows. `phase`, `count`
+//! and `rows` say otherwise, each by itself. The defaults are what kept the accuracy of no cache in
 //! docs/ablations.md: the block is computed in each forward, and intervals count committed tokens. Released is
 //! `prompt=50,response=7,count=forwards,rows=drift`, published is that with `phase=down,first_layer=same`.
 
@@ -16,23 +16,22 @@ mod refresh;
 
 use std::ops::Range;
 
-use demask_step::{Depth, Drift, LayerRows, MaskKind, Position, Positions, Probe, SequenceNeeds, StepPlan, random};
+use demask_step::{Drift, LayerRows, MaskKind, Position, Positions, Probe, SequenceNeeds, StepPlan, random};
 
+pub use self::refresh::{Count, Phase};
 use self::refresh::{Rule, Track};
 use super::{CacheKind, CachePolicy, Memory};
 use crate::{
     choices,
     decoder::{Progress, Promise, Query, View},
-    error::OptionsError,
+    error::{self, OptionsError},
     event::Commit,
     layout::Layout,
+    method::Setup,
     parameters,
-    resolve::Setup,
     spec::Kind,
 };
 
-/// The layer that chooses for all behind it, if none is named: layer 0 cannot, its V changes only with the row's token.
-const FIRST_CHOOSER: usize = 1;
 /// The unconditional pass runs in each of the first forwards, whatever its interval.
 const ALWAYS_GUIDED: usize = 5;
 
@@ -69,29 +68,6 @@ choices! {
 }
 
 choices! {
-    /// Origin from which the forwards to a refresh of the response are counted.
-    pub enum Phase {
-        /// Count from the first forward, as released.
-        Up = "up",
-        /// Count from the last step of a fixed number of steps, as published; the first forward always refreshes.
-        Down = "down",
-        /// Count from the end of each block, by its masks: its first forward and, of those that commit one token, its
-        /// last one refresh.
-        Block = "block",
-    }
-}
-
-choices! {
-    /// Unit in which intervals are counted.
-    pub enum Count {
-        /// Forwards.
-        Forwards = "forwards",
-        /// Committed tokens, so that intervals mean the same under every decoder.
-        Tokens = "tokens",
-    }
-}
-
-choices! {
     /// Rows of the response that are computed in forwards that do not refresh it.
     pub enum Rows {
         /// Rows that have drifted most.
@@ -99,19 +75,6 @@ choices! {
         /// The block that is decoded and what was committed since it was computed, however many rows these are; then, up to
         /// the share, what has drifted most of the rest.
         Block = "block",
-        /// Rows that may be committed next, then rows that were committed since they were computed, then rows of the
-        /// rest that have drifted most.
-        Predicted = "predicted",
-    }
-}
-
-choices! {
-    /// Layers that choose the rows that have drifted most.
-    pub enum Select {
-        /// Each for itself, as released.
-        Layer = "layer",
-        /// One for itself and all behind it, which then project neither K nor V of the other rows.
-        Shared = "shared",
     }
 }
 
@@ -132,20 +95,14 @@ parameters! {
         /// models whose rows predict the next token: the row before the response is refreshed with the prompt (as
         /// released) or with the response
         pub boundary: Boundary = Boundary::Response;
-        /// from where forwards to a refresh of the response are counted: the first one (as released), the last step of
-        /// static decoding (as published), or the end of each block
+        /// from where forwards to a refresh of the response are counted: the first one (as released), or the last step of
+        /// static decoding (as published)
         pub phase: Phase = Phase::Up;
         /// what intervals count: forwards (as released), or committed tokens
         pub count: Count = Count::Tokens;
         /// what is computed between refreshes: what has drifted most (as released); or the block and what was committed
-        /// since it was computed, then that; or of the block only what may be committed
+        /// since it was computed, then that
         pub rows: Rows = Rows::Block;
-        /// which layers choose what has drifted most: each for itself (as released), or one for all behind it
-        pub select: Select = Select::Layer;
-        /// `select=shared`: the layer that chooses; those before it compute every live row [default: 1]
-        pub layer: Option<usize> = None, Kind::count(1, 65_536);
-        /// the next forward refreshes the response if a token was committed with less than this confidence
-        pub doubt: Option<f32> = None, Kind::number(0.0, 1.0);
         /// forwards from one unconditional pass of guidance to the next, after the first 5, which all have one
         pub cfg: usize = 1, Kind::count(1, usize::MAX);
     }
@@ -160,22 +117,7 @@ impl CacheKind for Dllm {
 
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
         let options = setup.options;
-        let refuse =
-            |parameter, of| Err(OptionsError::UselessParameter { cache: options.cache.to_string(), parameter, of });
-        match (self.select, self.layer) {
-            (Select::Layer, Some(_)) => return refuse("layer", "select=shared"),
-            (Select::Shared, _) if self.rho == 0.0 => return refuse("select=shared", "a share (rho) above 0"),
-            (Select::Shared, _) if self.first_layer == FirstLayer::Same => {
-                return refuse("first_layer=same", "select=layer");
-            }
-            (Select::Shared, layer) => {
-                let (layer, layers) = (layer.unwrap_or(FIRST_CHOOSER), options.facts.layers);
-                if layer >= layers {
-                    return Err(OptionsError::NoSuchLayer { cache: options.cache.to_string(), layer, layers });
-                }
-            }
-            (Select::Layer, None) => {}
-        }
+        let refuse = |parameter, of| Err(error::useless_parameter(&options.cache, parameter, of));
         match self.phase {
             Phase::Down if options.traits().promise != Promise::Reference => {
                 refuse("phase=down", "decoder static, whose number of steps is fixed")
@@ -193,7 +135,6 @@ impl CacheKind for Dllm {
                 prompt: self.prompt,
                 response: self.response,
                 steps: setup.steps,
-                doubt: self.doubt.unwrap_or(0.0),
             },
             rows: self.rows,
             // As a decimal, not as the nearest f32: the share is multiplied in f64 and truncated.
@@ -203,11 +144,7 @@ impl CacheKind for Dllm {
                 ProbeBy::Keys => Drift::Key,
                 ProbeBy::Random => Drift::Random { seed: setup.options.seed },
             },
-            depth: match self.select {
-                Select::Shared => Depth { whole: self.layer.unwrap_or(FIRST_CHOOSER) as u32, shared: true },
-                Select::Layer if self.first_layer == FirstLayer::Full => Depth::BEHIND_FIRST,
-                Select::Layer => Depth::default(),
-            },
+            first_whole: self.first_layer == FirstLayer::Full,
             before: self.boundary == Boundary::Before,
             guided: self.cfg,
             canvas: Track::with_capacity(setup.layout.len()),
@@ -226,7 +163,7 @@ struct DllmCache {
     rows: Rows,
     rho: f64,
     by: Drift,
-    depth: Depth,
+    first_whole: bool,
     before: bool,
     guided: usize,
     canvas: Track,
@@ -257,7 +194,7 @@ impl DllmCache {
             Whose::Canvas => &self.canvas,
             Whose::Twin => &self.twin,
         };
-        let (due, clock) = (track.due(&self.rule, view, held), track.forward());
+        let (due, clock) = (track.due(&self.rule), track.forward());
         plan.mask = view.layout.attention();
         plan.visible = end;
         plan.predict.clone_from(&query.predict);
@@ -285,7 +222,7 @@ impl DllmCache {
             Whose::Canvas => &mut self.canvas,
             Whose::Twin => &mut self.twin,
         };
-        track.plan(due, view, held, &compute);
+        track.plan(due, &compute);
         if due.response && (due.prompt || before.is_none()) {
             self.spare.push(compute);
             return;
@@ -308,7 +245,7 @@ impl DllmCache {
                 },
             }
         });
-        plan.layers = LayerRows::Partial { compute, probe, depth: self.depth };
+        plan.layers = LayerRows::Partial { compute, probe, first_whole: self.first_whole };
     }
 
     /// The share of so many rows, truncated as released.
@@ -333,7 +270,7 @@ impl DllmCache {
         for position in query.predict.iter().filter(|&position| view.canvas.is_open_after(position, held)) {
             compute.insert(position.saturating_sub(view.shift));
         }
-        for row in block.filter(|_| self.rows == Rows::Block) {
+        for row in block {
             compute.insert(row);
         }
         // What the other drafts hold is theirs to see: the largest holds it all.
@@ -363,7 +300,7 @@ impl DllmCache {
 
 /// The rows of the block that is decoded, among these.
 fn block_rows(view: &View<'_>, held: &[Commit], rows: &Range<Position>) -> Range<Position> {
-    let block = view.layout.block(refresh::block(view, held).0);
+    let block = view.layout.block(refresh::block(view, held));
     (block.start as Position).max(rows.start)..(block.end as Position).min(rows.end)
 }
 
@@ -385,8 +322,8 @@ impl CachePolicy for DllmCache {
         // The first draft is good: what it holds counts as committed, as it is where no drafts run.
         let held = query.branches.lane(0);
         self.held = held.len();
-        self.canvas.committed(&self.rule, held);
-        self.twin.committed(&self.rule, held);
+        self.canvas.committed(held);
+        self.twin.committed(held);
         self.fill(view, query, Whose::Canvas, plan);
     }
 
@@ -420,8 +357,8 @@ impl CachePolicy for DllmCache {
         }
         // What the first draft held was counted when it was planned.
         let fresh = progress.commits.get(self.held..).unwrap_or_default();
-        self.canvas.committed(&self.rule, fresh);
-        self.twin.committed(&self.rule, fresh);
+        self.canvas.committed(fresh);
+        self.twin.committed(fresh);
     }
 
     fn reclaim(&mut self, layers: LayerRows) {
@@ -447,9 +384,6 @@ impl CachePolicy for DllmCache {
             }
             Rows::Block => {
                 format!("the block's {block} rows are computed in each forward, and what has drifted most, up to {of}")
-            }
-            Rows::Predicted => {
-                format!("what may be committed is computed in each forward, and what has drifted most, up to {of}")
             }
             Rows::Drift => format!("what has drifted most is computed between refreshes, {of}"),
         })

@@ -8,7 +8,7 @@ use super::{
     CacheKind, CachePolicy, CacheTraits, Memory,
     prefix::{Behind, BlockStart, Renewal, Start, check_start},
 };
-use crate::{error::OptionsError, parameters, resolve::Setup};
+use crate::{error::OptionsError, method::Setup, parameters};
 
 parameters! {
     /// Cache of the positions before and behind the block, kept from the block's first forward.

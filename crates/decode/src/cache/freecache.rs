@@ -1,17 +1,16 @@
 //! FreeCache: the prompt's K/V are kept from the first forward, those of finished blocks are frozen one after another,
 //! and nothing is ever refreshed (FlashDLM, section 3.2.1 of the paper; specs/flashdlm.md#1).
 
-use demask_step::{Lanes, MaskKind, Position, Positions, StepPlan};
+use demask_step::{Lanes, MaskKind, Position, StepPlan};
 
-use super::{CacheKind, CachePolicy, Extent, Memory};
+use super::{CacheKind, CachePolicy, Memory};
 use crate::{
     choices,
     decoder::{Progress, Query, View},
-    error::OptionsError,
     layout::Layout,
+    method::Setup,
     parameters,
-    resolve::Setup,
-    spec::{Kind, OrAuto},
+    spec::Kind,
 };
 
 choices! {
@@ -30,19 +29,14 @@ choices! {
 parameters! {
     /// Prompt and finished blocks, frozen and never computed again.
     pub struct FreeCache {
-        /// positions that are frozen together, counted from the response's start; auto: all up to the first token in
-        /// doubt, which was committed with less than sure and not agreed with by a guide
-        pub block: OrAuto<usize> = OrAuto::Given(256), Kind::or_auto(&Kind::count(1, usize::MAX));
+        /// positions that are frozen together, counted from the response's start
+        pub block: usize = 256, Kind::count(1, usize::MAX);
         /// after a forward that saw the block finished; with the one that finished it, as released; never
         pub freeze: Freeze = Freeze::Exact;
         /// live rows from the first mask on, what follows keeps its slots; fitted: all
         pub lookahead: Option<usize> = None, Kind::count(1, usize::MAX);
         /// finished positions that stay live before what is frozen; fitted: none
         pub lag: Option<usize> = None;
-        /// auto: the confidence from which a token is in no doubt; fitted: 0.9
-        pub sure: Option<f32> = None, Kind::number(0.0, 1.0);
-        /// auto: finished positions behind a token in doubt that freeze it all the same; fitted: 16
-        pub hold: Option<usize> = None, Kind::count(1, usize::MAX);
     }
 }
 
@@ -53,31 +47,10 @@ impl CacheKind for FreeCache {
     const SOURCE: &'static str = "FlashDLM FreeCache; specs/flashdlm.md#1 and specs/caches.md#6";
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
 
-    fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
-        let (auto, cache) = (self.block == OrAuto::Auto, setup.options.cache.to_string());
-        let useless = [
-            ("sure", self.sure.is_some() && !auto, "block=auto"),
-            ("hold", self.hold.is_some() && !auto, "block=auto"),
-            ("freeze", self.freeze != Freeze::Exact && auto, "a block that is given"),
-        ];
-        match useless.into_iter().find(|&(_, useless, _)| useless) {
-            Some((parameter, _, of)) => Err(OptionsError::UselessParameter { cache, parameter, of }),
-            None => Ok(()),
-        }
-    }
-
     fn build(&self, setup: &Setup<'_>) -> Box<dyn CachePolicy> {
-        let Self { block, freeze, lookahead, lag, sure, hold } = *self;
+        let Self { block, freeze, lookahead, lag } = *self;
         Box::new(Freezing {
-            closing: match block {
-                OrAuto::Given(block) => Closing::Whole { block },
-                OrAuto::Auto => Closing::Sure {
-                    sure: sure.unwrap_or(0.9),
-                    hold: hold.unwrap_or(16),
-                    guided: setup.options.decoder.traits().guide.is_some(),
-                    doubtful: Positions::with_capacity(setup.layout.len()),
-                },
-            },
+            block,
             freeze,
             lookahead: lookahead.unwrap_or(usize::MAX),
             lag: lag.unwrap_or(0),
@@ -91,61 +64,16 @@ impl CacheKind for FreeCache {
 
 /// A block that is frozen clean has the K/V of the canvas at the moment it was completed, which is a moment that every
 /// run passes through if it ends where a block of the decoder ends. What is never frozen before the end has no history
-/// either. What closes by confidence depends on the steps.
-fn memory(freeze: Freeze, block: OrAuto<usize>, lookahead: Option<usize>, layout: &Layout) -> Memory {
-    let Some(block) = block.given() else { return Memory::OfHistory };
+/// either.
+fn memory(freeze: Freeze, block: usize, lookahead: Option<usize>, layout: &Layout) -> Memory {
     let frozen_early = freeze != Freeze::Prompt && block < layout.len() - layout.response();
     let of_state = freeze == Freeze::Exact && block.is_multiple_of(layout.block_length());
     if lookahead.is_none() && (!frozen_early || of_state) { Memory::OfState } else { Memory::OfHistory }
 }
 
-/// Rule for the end of a block.
-#[derive(Debug)]
-enum Closing {
-    /// End after this number of positions.
-    Whole { block: usize },
-    /// End in front of the first token in doubt, until `hold` finished positions follow it.
-    Sure { sure: f32, hold: usize, guided: bool, doubtful: Positions },
-}
-
-impl Closing {
-    /// Learns how sure the commits of a forward were. Those that a guide agreed with come first.
-    fn note(&mut self, progress: &Progress) {
-        let Self::Sure { sure, guided, doubtful, .. } = self else { return };
-        let agreed = if *guided { progress.accepted } else { 0 };
-        for commit in progress.commits.iter().skip(agreed).filter(|commit| commit.confidence < *sure) {
-            doubtful.insert(commit.position);
-        }
-    }
-
-    /// The end of what is closed from `finished` on, where all before `clean` was computed as it stands.
-    fn closed(&self, finished: usize, clean: usize, length: usize) -> usize {
-        match self {
-            Self::Whole { block } => {
-                let mut closed = finished;
-                while closed < length {
-                    let next = closed.saturating_add(*block).min(length);
-                    if next > clean {
-                        break;
-                    }
-                    closed = next;
-                }
-                closed
-            }
-            Self::Sure { hold, doubtful, .. } => {
-                let open = |position: &Position| {
-                    (finished..clean).contains(&(*position as usize))
-                        && (*position as usize).saturating_add(*hold) >= clean
-                };
-                doubtful.iter().find(open).map_or(clean, |position| position as usize).max(finished)
-            }
-        }
-    }
-}
-
 #[derive(Debug)]
 struct Freezing {
-    closing: Closing,
+    block: usize,
     freeze: Freeze,
     lookahead: usize,
     lag: usize,
@@ -168,7 +96,14 @@ impl Freezing {
 
     /// Freezes the blocks that end before the first mask, as far as the last forward computed them.
     fn freeze(&mut self, first_mask: usize, length: usize) {
-        self.finished = self.closing.closed(self.finished, first_mask.min(self.computed), length);
+        let clean = first_mask.min(self.computed);
+        while self.finished < length {
+            let next = self.finished.saturating_add(self.block).min(length);
+            if next > clean {
+                break;
+            }
+            self.finished = next;
+        }
     }
 }
 
@@ -204,16 +139,6 @@ impl CachePolicy for Freezing {
         if self.freeze == Freeze::Exact {
             self.freeze(view.canvas.first_open_after(progress.held()), view.layout.len());
         }
-        self.closing.note(progress);
-    }
-
-    fn extent(&self, view: &View<'_>, end: Position) -> Extent {
-        let length = view.layout.len();
-        if !self.begun {
-            return Extent { rows: length, keys: length };
-        }
-        let behind = view.canvas.first_open().saturating_add(self.lookahead).max(end as usize).min(length);
-        Extent { rows: behind.saturating_sub(self.start(view)), keys: length }
     }
 
     fn memory(&self) -> Memory {

@@ -1,13 +1,13 @@
 //! No cache: every position that a prediction can depend on is computed in each forward (specs/caches.md#1 and
 //! specs/caches.md#8).
 
-use demask_step::{Mask, MaskKind, Position, StepPlan};
+use demask_step::{Mask, MaskKind, StepPlan};
 
-use super::{CacheKind, CachePolicy, CacheTraits, Extent, Memory, Upkeep};
+use super::{CacheKind, CachePolicy, CacheTraits, Memory, Upkeep};
 use crate::{
     decoder::{Progress, Query, View},
+    method::Setup,
     parameters,
-    resolve::Setup,
 };
 
 parameters! {
@@ -74,11 +74,6 @@ impl CachePolicy for Uncached {
     }
 
     fn observe(&mut self, _view: &View<'_>, _plan: &StepPlan, _progress: &Progress) {}
-
-    fn extent(&self, view: &View<'_>, end: Position) -> Extent {
-        let end = if view.layout.attention() == Mask::Full { view.layout.len() } else { end as usize };
-        Extent { rows: end, keys: end }
-    }
 
     fn memory(&self) -> Memory {
         Memory::OfState

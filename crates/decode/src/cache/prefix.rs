@@ -6,14 +6,14 @@ use std::ops::Range;
 
 use demask_step::{Lanes, MaskKind, Position, StepPlan};
 
-use super::{CacheKind, CachePolicy, CacheTraits, Extent, Memory, Upkeep};
+use super::{CacheKind, CachePolicy, CacheTraits, Memory, Upkeep};
 use crate::{
     choices,
     decoder::{Progress, Query, View},
-    error::OptionsError,
+    error::{self, OptionsError},
     layout::Layout,
+    method::Setup,
     parameters,
-    resolve::Setup,
     spec::{Field, Kind, Value},
 };
 
@@ -107,7 +107,7 @@ pub(super) fn check_start(start: Start, setup: &Setup<'_>) -> Result<(), Options
     if start == Start::One && setup.options.facts.shift == 0 {
         let cache = setup.options.cache.to_string();
         let of = "models whose rows predict the token behind them";
-        return Err(OptionsError::UselessParameter { cache, parameter: "start", of });
+        return Err(error::useless_parameter(cache, "start", of));
     }
     Ok(())
 }
@@ -219,15 +219,6 @@ impl CachePolicy for BlockStart {
         let block = view.layout.block(view.block);
         let taken = progress.commits.iter().filter(|commit| block.contains(&commit.position)).count();
         self.idle_due = self.idle && taken > 0 && taken == view.canvas.masks_in(block);
-    }
-
-    fn extent(&self, view: &View<'_>, end: Position) -> Extent {
-        if self.filled != Some(view.block) {
-            let rows = view.layout.len() - self.first_row(view) as usize;
-            return Extent { rows, keys: view.layout.len() };
-        }
-        let (window, visible) = self.window(view.layout, view.block, end.checked_sub(1));
-        Extent { rows: window.len(), keys: visible as usize }
     }
 
     fn memory(&self) -> Memory {

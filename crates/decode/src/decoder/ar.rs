@@ -3,7 +3,7 @@
 use demask_step::{HeadAsk, MaskKind, NO_TOKEN, Position, Predictions, SequenceNeeds};
 
 use super::{Answer, Decoder, DecoderKind, DecoderTraits, Intent, Promise, Query, Turn, Turned, View};
-use crate::{cache::CachePolicy, event::Commit, layout::Layout, parameters, resolve::Setup};
+use crate::{cache::CachePolicy, event::Commit, layout::Layout, method::Setup, parameters};
 
 parameters! {
     /// One token a forward, from left to right.

@@ -6,7 +6,7 @@ use demask_step::{HeadAsk, Position};
 use super::{Answer, Decoder, Intent, Progress, Query, Turn, Turned, View, take_musts};
 use crate::{
     event::{Commit, Replacement},
-    resolve::Setup,
+    method::Setup,
     schedule::{Around, Clock},
     transfer::{Candidate, LaneView, Pass, Ranking, State, Transfer},
 };

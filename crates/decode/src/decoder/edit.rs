@@ -7,7 +7,13 @@ use super::{
     Answer, Blockwise, Confidence, Decoder, DecoderKind, DecoderTraits, Intent, Promise, Query, Turn, Turned, View,
 };
 use crate::{
-    cache::CachePolicy, error::OptionsError, layout::Layout, parameters, resolve::Setup, spec::Kind, transfer,
+    cache::CachePolicy,
+    error::{self, OptionsError},
+    layout::Layout,
+    method::Setup,
+    parameters,
+    spec::Kind,
+    transfer,
 };
 
 parameters! {
@@ -47,7 +53,7 @@ impl DecoderKind for Edit {
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
         let found = setup.options.temperature;
         if self.penalty > 0.0 && found > 0.0 {
-            return Err(OptionsError::GreedyOnly { decoder: "edit with a penalty", found });
+            return Err(error::greedy_only("edit with a penalty", found));
         }
         Ok(())
     }
@@ -59,7 +65,7 @@ impl DecoderKind for Edit {
             return Box::new(blocks);
         }
         let left = f64::from(-penalty).exp();
-        Box::new(Penalised { blocks, left })
+        Box::new(Penalised { blocks, left, predictions: Predictions::default() })
     }
 }
 
@@ -70,6 +76,8 @@ struct Penalised {
     blocks: Blockwise<transfer::Edit>,
     /// Share of its weight that the left neighbour keeps.
     left: f64,
+    /// Predictions with the penalty, filled again in each forward.
+    predictions: Predictions,
 }
 
 impl Penalised {
@@ -90,21 +98,23 @@ impl Penalised {
         Some((token, (weight / rest) as f32))
     }
 
-    /// Predictions with the penalty: of all positions but the block's first.
-    fn penalised(&self, view: &View<'_>, found: &Predictions) -> Predictions {
-        let (mut predictions, canvas) = (found.clone(), view.canvas);
+    /// Works out the predictions with the penalty: of all positions but the block's first.
+    fn penalise_all(&mut self, view: &View<'_>, found: &Predictions) {
+        let canvas = view.canvas;
+        self.predictions.copy_tokens(found);
         let width = found.top.len() / found.tokens.len().max(1);
         let first = view.layout.block(view.block).start;
         for (index, position) in found.positions.iter().enumerate().filter(|&(_, position)| position > first) {
             let neighbour = canvas.tokens().get(position as usize - 1).copied().unwrap_or(canvas.mask_id());
             let judged = found.judged.get(index).map_or(0.0, |judged| f64::from(judged.log_probability).exp());
             let best = found.top.get(index * width..(index + 1) * width).unwrap_or(&[]);
-            let place = predictions.tokens.get_mut(index).zip(predictions.confidence.get_mut(index));
-            if let (Some((token, confidence)), Some(penalised)) = (place, self.penalise(neighbour, judged, best)) {
+            let penalised = self.penalise(neighbour, judged, best);
+            let Predictions { tokens, confidence, .. } = &mut self.predictions;
+            let place = tokens.get_mut(index).zip(confidence.get_mut(index));
+            if let (Some((token, confidence)), Some(penalised)) = (place, penalised) {
                 (*token, *confidence) = penalised;
             }
         }
-        predictions
     }
 }
 
@@ -134,7 +144,7 @@ impl Decoder for Penalised {
     }
 
     fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
-        let predictions = self.penalised(view, answer.predictions);
-        self.blocks.absorb(view, &Answer { predictions: &predictions, ..*answer }, turn)
+        self.penalise_all(view, answer.predictions);
+        self.blocks.absorb(view, &Answer { predictions: &self.predictions, ..*answer }, turn)
     }
 }

@@ -4,7 +4,7 @@
 use demask_step::MaskKind;
 
 use super::{Blockwise, Confidence, Decoder, DecoderKind, DecoderTraits};
-use crate::{cache::CachePolicy, choices, parameters, resolve::Setup, spec::Kind, transfer};
+use crate::{cache::CachePolicy, choices, method::Setup, parameters, spec::Kind, transfer};
 
 choices! {
     /// Rule that says which entropies are summed.

@@ -5,8 +5,9 @@ use demask_step::MaskKind;
 use super::{Blockwise, Confidence, Decoder, DecoderKind, DecoderTraits};
 use crate::{
     cache::CachePolicy,
-    choices, parameters,
-    resolve::Setup,
+    choices,
+    method::Setup,
+    parameters,
     spec::Kind,
     transfer::{self, Remasking},
 };

@@ -23,13 +23,13 @@ use super::{
 use crate::{
     cache::CachePolicy,
     choices,
-    error::OptionsError,
+    error::{self, OptionsError},
     event::Commit,
+    facts::CanvasSpec,
     guide::{Agreement, Alignment, GuideOptions, GuideUse, Judge, Reader, Rule, Trial, Trials},
     layout::Layout,
-    options::CanvasSpec,
+    method::{SessionOptions, Setup},
     parameters,
-    resolve::Setup,
     spec::Kind,
 };
 
@@ -71,8 +71,8 @@ parameters! {
         pub fallback: Writer = Writer::Dlm;
         /// whose output is wanted; guide: its own token follows the run that it agrees with
         pub target: Target = Target::Dlm;
-        /// how the guide reads drafts: as ids of a shared vocabulary, by a table of tokens, by their bytes, or token by
-        /// token in pieces; fitted: ids if the vocabulary is shared, else bytes
+        /// how the guide reads drafts: as ids of a shared vocabulary, or by their bytes; fitted: ids if the vocabulary is
+        /// shared, else bytes
         pub align: Option<Alignment> = None;
     }
 }
@@ -99,30 +99,52 @@ impl DecoderKind for Guided {
 
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
         let (options, layout, decoder) = (setup.options, setup.layout, Self::NAME);
-        let Some(guide) = &options.guide else { return Err(OptionsError::GuideMissing { decoder }) };
+        let Some(guide) = &options.guide else { return Err(OptionsError::guide_missing(decoder)) };
         let alignment = self.alignment(guide);
         if alignment == Alignment::Ids && !guide.shared_vocabulary {
-            return Err(OptionsError::GuideVocabulary { decoder });
+            let text =
+                format!("{decoder}: align=ids, and the guide has another vocabulary: omit align, or use align=bytes");
+            return Err(error::value("decoder", text));
         }
-        guide.check_tokens(options, alignment)?;
+        check_tokens(guide, options, alignment)?;
         let prompt = match (alignment, &guide.text) {
             (Alignment::Ids, _) => layout.response(),
-            (_, None) => return Err(OptionsError::GuideWithoutText { decoder }),
-            (Alignment::Table, _) => layout.response(),
-            (_, Some(text)) => text.prompt.len(),
+            (Alignment::Bytes, None) => {
+                return Err(error::unfit(format_args!(
+                    "{decoder}: the guide has another vocabulary and there are no two tokenizers to go through: \
+                     use a guide with the model's vocabulary"
+                )));
+            }
+            (Alignment::Bytes, Some(text)) => text.prompt.len(),
         };
         if prompt == 0 {
-            return Err(OptionsError::GuideEmptyPrompt);
+            return Err(error::unfit(
+                "nothing stands before the first mask, expected at least one token for the guide to start from: \
+                 add a prompt",
+            ));
         }
         let (needed, available) = (prompt + layout.len() - layout.response(), guide.facts.context);
         if needed > available {
-            return Err(OptionsError::GuideContext { needed, available });
+            return Err(error::unfit(format_args!(
+                "the guide must read {needed} positions and its context holds {available}: shorten the prompt or \
+                 the generation length, or use another guide"
+            )));
         }
         let to_guide = self.target == Target::Guide;
         let own = [("fallback=ar", self.fallback == Writer::Ar), ("target=guide", to_guide)];
         match own.into_iter().find(|(_, given)| *given && alignment != Alignment::Ids) {
-            Some((parameter, _)) => Err(OptionsError::GuideWrites { decoder, parameter }),
-            None if to_guide && options.temperature > 0.0 => Err(OptionsError::GuideTemperature { decoder }),
+            Some((parameter, _)) => Err(error::value(
+                "decoder",
+                format_args!(
+                    "{decoder}: {parameter} writes tokens of the guide, which has another vocabulary: omit it"
+                ),
+            )),
+            None if to_guide && options.temperature > 0.0 => Err(error::value(
+                "decoder",
+                format_args!(
+                    "{decoder}: target=guide gives the guide's greedy output, expected temperature 0: omit the temperature"
+                ),
+            )),
             None => Ok(()),
         }
     }
@@ -141,7 +163,7 @@ impl DecoderKind for Guided {
         let width = 1 + guide.end_ids.len();
         let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
         let response = setup.layout.response();
-        let mut trials = Trials::new(alignment, guide, response, ends);
+        let trials = Trials::new(alignment, guide, response, ends);
         let begins = trials.begins(&tokens[..response.min(tokens.len())]);
         Box::new(Judging {
             rule: Rule { agreement: self.agreement, k: self.k, share: self.tau },
@@ -180,13 +202,11 @@ impl Guided {
         let drafted = layout.len() - layout.response();
         let text = guide.text.as_ref().map_or(0, |text| text.prompt.len());
         let (positions, rows) = match (self.alignment(guide), &setup.options.canvas) {
-            (Alignment::Ids | Alignment::Table, CanvasSpec::Prompt { .. }) => {
-                (layout.len(), layout.response() + verify)
-            }
-            (Alignment::Ids | Alignment::Table, CanvasSpec::Infill { .. }) => (layout.len(), layout.len()),
+            (Alignment::Ids, CanvasSpec::Prompt { .. }) => (layout.len(), layout.response() + verify),
+            (Alignment::Ids, CanvasSpec::Infill { .. }) => (layout.len(), layout.len()),
             // A text takes about as many tokens in one vocabulary as in the other; drafts beyond twice as many are not
             // judged.
-            _ => {
+            (Alignment::Bytes, _) => {
                 let positions = text + 2 * drafted + verify;
                 (positions, positions)
             }
@@ -194,6 +214,25 @@ impl Guided {
         let positions = positions.min(guide.facts.context);
         SequenceNeeds { positions, rows: rows.min(positions), predictions: verify, ..SequenceNeeds::default() }
     }
+}
+
+/// Refuses tokens that the guide does not have.
+fn check_tokens(guide: &GuideOptions, options: &SessionOptions, alignment: Alignment) -> Result<(), OptionsError> {
+    let vocab = guide.facts.vocab;
+    let within = |what, tokens: &[TokenId]| match tokens.iter().find(|&&token| token as usize >= vocab) {
+        Some(&token) => Err(error::token_out_of_range(what, token, vocab)),
+        None => Ok(()),
+    };
+    within("the guide's end token", &guide.end_ids)?;
+    if let Some(text) = &guide.text {
+        within("the guide's prompt token", &text.prompt)?;
+    }
+    if alignment == Alignment::Ids {
+        let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
+        let given = tokens.iter().copied().filter(|&token| Some(token) != options.facts.mask_id);
+        within("for the guide, token", &given.collect::<Vec<_>>())?;
+    }
+    Ok(())
 }
 
 /// Verdict of the guide on the drafts of this step.

@@ -4,7 +4,7 @@
 use demask_step::MaskKind;
 
 use super::{Blockwise, Decoder, DecoderKind, DecoderTraits, Promise};
-use crate::{cache::CachePolicy, parameters, resolve::Setup, transfer};
+use crate::{cache::CachePolicy, method::Setup, parameters, transfer};
 
 parameters! {
     /// The most confident of all positions in each step, which may take tokens back.

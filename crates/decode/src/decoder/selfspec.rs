@@ -9,20 +9,14 @@ use super::{
     ar::predicted,
 };
 use crate::{
-    cache::CachePolicy, choices, error::OptionsError, event::Commit, layout::Layout, parameters, resolve::Setup,
+    cache::CachePolicy,
+    error::{self, OptionsError},
+    event::Commit,
+    layout::Layout,
+    method::Setup,
+    parameters,
     spec::Kind,
 };
-
-choices! {
-    /// Number of positions that a cycle drafts.
-    pub enum Window {
-        /// Always as many as `block` says.
-        Fixed = "fixed",
-        /// Numbers from 8 up to `block`: doubled after a cycle whose drafts were all accepted, halved after one with no
-        /// more than half.
-        Adaptive = "adaptive",
-    }
-}
 
 parameters! {
     /// Drafts of one pass that sees ahead, verified in one causal pass.
@@ -31,13 +25,8 @@ parameters! {
         pub block: usize = 32, Kind::count(2, 1024);
         /// drafts below this confidence are masks again in the next drafting pass; 0: one pass drafts everything
         pub tau: f32 = 0.0, Kind::number(0.0, 1.0);
-        /// whether the window follows what came true; tokens never depend on it
-        pub window: Window = Window::Fixed;
     }
 }
-
-/// The least that an adaptive window shrinks to.
-const LEAST: usize = 8;
 
 impl DecoderKind for SelfSpec {
     const NAME: &'static str = "selfspec";
@@ -56,25 +45,24 @@ impl DecoderKind for SelfSpec {
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
         let found = setup.options.temperature;
         if found > 0.0 {
-            return Err(OptionsError::GreedyOnly { decoder: Self::NAME, found });
+            return Err(error::greedy_only(Self::NAME, found));
         }
         if setup.options.cache.name() != "causal" {
-            return Err(OptionsError::NeedsCache { decoder: Self::NAME, cache: setup.options.cache.to_string() });
+            let (decoder, cache) = (Self::NAME, &setup.options.cache);
+            return Err(error::unfit(format_args!(
+                "decoder {decoder} keeps the K/V of its causal passes, found cache {cache}: use cache causal"
+            )));
         }
         Ok(())
     }
 
     fn build(&self, setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
-        let most = self.block;
-        let window = if self.window == Window::Adaptive { most.min(LEAST) } else { most };
         Box::new(Speculating {
             response: setup.layout.response() as Position,
-            most,
-            adapts: self.window == Window::Adaptive,
-            window,
+            window: self.block,
             tau: self.tau,
-            drafts: Vec::with_capacity(most),
-            found: Vec::with_capacity(most),
+            drafts: Vec::with_capacity(self.block),
+            found: Vec::with_capacity(self.block),
             pass: Pass::Read,
         })
     }
@@ -93,8 +81,7 @@ enum Pass {
 struct Speculating {
     /// Start of the response: the token there is predicted by the prompt's last row.
     response: Position,
-    most: usize,
-    adapts: bool,
+    /// Rows of a cycle: the last settled token, and drafts behind it.
     window: usize,
     tau: f32,
     /// Drafts of this cycle, by position from the first mask on once all are there.
@@ -138,15 +125,6 @@ impl Speculating {
         progress.draft = Some(Accepted { lane: 0, commits: progress.accepted });
         progress.drafted.commits.extend_from_slice(&self.drafts);
         progress.drafted.sizes.push(self.drafts.len());
-        if self.adapts {
-            let all = progress.accepted == self.drafts.len();
-            let few = 2 * progress.accepted <= self.drafts.len();
-            self.window = match (all, few) {
-                (true, _) => (2 * self.window).min(self.most),
-                (_, true) => (self.window / 2).max(LEAST.min(self.most)),
-                _ => self.window,
-            };
-        }
         self.drafts.clear();
     }
 }
@@ -155,7 +133,7 @@ impl Decoder for Speculating {
     fn ask(&self, _ask: &mut HeadAsk) {}
 
     fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
-        let window = self.most.min(layout.len());
+        let window = self.window.min(layout.len());
         needs.predictions = needs.predictions.max(window);
         needs.rows = needs.rows.max(window);
         needs.drafts = 1;

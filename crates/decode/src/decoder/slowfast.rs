@@ -15,8 +15,8 @@ use demask_step::{HeadAsk, MaskKind, Position};
 use super::{Answer, Confidence, Decoder, DecoderKind, DecoderTraits, Intent, Query, Turn, Turned, View, take_musts};
 use crate::{
     cache::CachePolicy,
+    method::Setup,
     parameters,
-    resolve::Setup,
     schedule::Tick,
     spec::Kind,
     transfer::{Candidate, LaneView, Ranking, State, Threshold, Transfer},

@@ -6,8 +6,8 @@ use demask_step::MaskKind;
 use super::{Blockwise, Decoder, DecoderKind, DecoderTraits, Promise};
 use crate::{
     cache::CachePolicy,
+    method::Setup,
     parameters,
-    resolve::Setup,
     spec::Kind,
     transfer::{Quota, Remasking, Transferred},
 };

@@ -6,8 +6,8 @@ use demask_step::MaskKind;
 use super::{Blockwise, Confidence, Decoder, DecoderKind, DecoderTraits};
 use crate::{
     cache::CachePolicy,
+    method::Setup,
     parameters,
-    resolve::Setup,
     spec::Kind,
     transfer::{self, Capped, Remasking},
 };

@@ -7,13 +7,9 @@ mod trial;
 
 use std::{fmt, sync::Arc};
 
-use demask_step::{Mask, TokenId};
+use demask_step::TokenId;
 
-use crate::{
-    choices,
-    error::OptionsError,
-    options::{CanvasSpec, ModelFacts, SessionOptions},
-};
+use crate::{choices, facts::ModelFacts};
 
 pub(crate) use reader::Reader;
 pub use rule::Agreement;
@@ -61,14 +57,10 @@ pub trait Translator: fmt::Debug + Send + Sync {
 choices! {
     /// Alignment of the guide's tokens with the canvas's (specs/flashdlm.md#2.6).
     pub enum Alignment {
-        /// M0: one vocabulary; the guide reads the canvas itself.
+        /// One vocabulary; the guide reads the canvas itself.
         Ids = "ids",
-        /// M1: each token becomes the first guide token of its text: positions line up, content is approximate.
-        Table = "table",
-        /// M2: the response's text in the guide's own tokens; a draft stands if all tokens that overlap its bytes do.
+        /// The response's text in the guide's own tokens; a draft stands if all tokens that overlap its bytes do.
         Bytes = "bytes",
-        /// M3: each token's text alone in the guide's tokens, all of which must stand.
-        Pieces = "pieces",
     }
 }
 
@@ -87,38 +79,4 @@ pub struct GuideUse {
     /// Records whether the output is to be the guide's own (speculative decoding; specs/flashdlm.md#2.7): it then ends
     /// where the guide ends it.
     pub is_target: bool,
-}
-
-/// Refuses a guide that nobody asks, a decoder without the guide that it needs, and a model that is no guide.
-pub(crate) fn check(options: &SessionOptions) -> Result<(), OptionsError> {
-    let decoder = options.decoder.name();
-    match (options.decoder.traits().guide, &options.guide) {
-        (Some(_), None) => Err(OptionsError::GuideMissing { decoder }),
-        (None, Some(_)) => Err(OptionsError::GuideUnused { decoder }),
-        (Some(_), Some(guide)) if guide.facts.mask != Mask::Causal => {
-            Err(OptionsError::GuideNotCausal { attention: guide.facts.mask.kind() })
-        }
-        _ => Ok(()),
-    }
-}
-
-impl GuideOptions {
-    /// Refuses tokens that the guide does not have.
-    pub(crate) fn check_tokens(&self, options: &SessionOptions, alignment: Alignment) -> Result<(), OptionsError> {
-        let vocab = self.facts.vocab;
-        let within = |what, tokens: &[TokenId]| match tokens.iter().find(|&&token| token as usize >= vocab) {
-            Some(&token) => Err(OptionsError::TokenOutOfRange { what, token, vocab }),
-            None => Ok(()),
-        };
-        within("the guide's end token", &self.end_ids)?;
-        if let Some(text) = &self.text {
-            within("the guide's prompt token", &text.prompt)?;
-        }
-        if alignment == Alignment::Ids {
-            let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
-            let given = tokens.iter().copied().filter(|&token| Some(token) != options.facts.mask_id);
-            within("for the guide, token", &given.collect::<Vec<_>>())?;
-        }
-        Ok(())
-    }
 }

@@ -1,7 +1,7 @@
 //! Text that is put before the guide: its own tokens of the prompt, of the settled part and of the drafts, and which of
 //! them decide about which draft.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use demask_step::TokenId;
 
@@ -65,8 +65,6 @@ pub(crate) struct Trials {
     /// The guide's own prompt.
     prompt: Vec<TokenId>,
     translator: Option<Arc<dyn Translator>>,
-    /// [`Alignment::Table`] and [`Alignment::Pieces`]: what is known so far.
-    table: BTreeMap<TokenId, Vec<TokenId>>,
     bytes: Vec<u8>,
     encoded: Vec<(TokenId, usize)>,
     /// [`Alignment::Bytes`]: where the drafts' bytes lie.
@@ -84,7 +82,6 @@ impl Trials {
             ends: ends.to_vec(),
             prompt: text.map(|text| text.prompt.clone()).unwrap_or_default(),
             translator: text.map(|text| Arc::clone(&text.translator)),
-            table: BTreeMap::new(),
             bytes: Vec::new(),
             encoded: Vec::new(),
             spans: Vec::new(),
@@ -93,10 +90,10 @@ impl Trials {
 
     /// First tokens of every trial if the canvas begins with these tokens, but for the last one, whose row judges the
     /// first draft.
-    pub(crate) fn begins(&mut self, given: &[TokenId]) -> Vec<TokenId> {
+    pub(crate) fn begins(&self, given: &[TokenId]) -> Vec<TokenId> {
         let mut own = match self.alignment {
-            Alignment::Ids | Alignment::Table => given.iter().map_while(|&token| self.in_place(token)).collect(),
-            Alignment::Pieces | Alignment::Bytes => self.prompt.clone(),
+            Alignment::Ids => given.iter().map_while(|&token| self.in_place(token)).collect(),
+            Alignment::Bytes => self.prompt.clone(),
         };
         own.pop();
         own
@@ -104,21 +101,20 @@ impl Trials {
 
     /// Reports whether what stands before the drafts stays as it is read, whatever follows it.
     pub(crate) fn stays(&self) -> bool {
-        matches!(self.alignment, Alignment::Ids | Alignment::Table)
+        self.alignment == Alignment::Ids
     }
 
     /// The trial of the drafts, which are the first masks of the canvas.
     pub(crate) fn make(&mut self, canvas: &Canvas, drafts: &[Commit], trial: &mut Trial) {
         trial.clear();
         match self.alignment {
-            Alignment::Ids | Alignment::Table => self.in_step(canvas, drafts, trial),
-            Alignment::Pieces => self.in_pieces(canvas, drafts, trial),
+            Alignment::Ids => self.in_step(canvas, drafts, trial),
             Alignment::Bytes => self.in_bytes(canvas, drafts, trial),
         }
     }
 
     /// One guide token for each position.
-    fn in_step(&mut self, canvas: &Canvas, drafts: &[Commit], trial: &mut Trial) {
+    fn in_step(&self, canvas: &Canvas, drafts: &[Commit], trial: &mut Trial) {
         let mut drafts = drafts.iter().peekable();
         trial.first = drafts.peek().map_or(0, |draft| draft.position as usize);
         for (position, &standing) in (0..).zip(canvas.tokens()) {
@@ -150,57 +146,9 @@ impl Trials {
         }
     }
 
-    /// The one guide token that stands for a token.
-    fn in_place(&mut self, token: TokenId) -> Option<TokenId> {
-        let own = if self.alignment == Alignment::Table { self.pieces(token).first().copied() } else { Some(token) };
-        own.filter(|&own| (own as usize) < self.vocab)
-    }
-
-    /// The guide's tokens of one token's text.
-    fn pieces(&mut self, token: TokenId) -> &[TokenId] {
-        let (bytes, encoded, translator) = (&mut self.bytes, &mut self.encoded, &self.translator);
-        self.table.entry(token).or_insert_with(|| {
-            let Some(translator) = translator else { return Vec::new() };
-            bytes.clear();
-            encoded.clear();
-            translator.bytes(token, bytes);
-            translator.encode(bytes, encoded);
-            let whole = encoded.iter().map(|(_, length)| length).sum::<usize>() == bytes.len();
-            if whole { encoded.iter().map(|&(id, _)| id).collect() } else { Vec::new() }
-        })
-    }
-
-    /// The guide's tokens of each token alone.
-    fn in_pieces(&mut self, canvas: &Canvas, drafts: &[Commit], trial: &mut Trial) {
-        trial.ids.extend_from_slice(&self.prompt);
-        let mut drafts = drafts.iter().peekable();
-        let mut drafted_yet = false;
-        for (position, &standing) in (0..).zip(canvas.tokens()).skip(self.response) {
-            let Some(&next) = drafts.peek() else { break };
-            let drafted = next.position == position;
-            let token = if drafted { next.token } else { standing };
-            if drafted && !drafted_yet {
-                trial.first = trial.ids.len();
-                drafted_yet = true;
-            }
-            if drafted && self.ends.contains(&token) {
-                trial.judged.push(Judge::End(None));
-                trial.needs.push(trial.judged.len());
-                break;
-            }
-            let pieces = self.pieces(token);
-            if pieces.is_empty() {
-                break;
-            }
-            trial.ids.extend_from_slice(pieces);
-            if drafted_yet {
-                trial.judged.extend(pieces.iter().map(|&id| if drafted { Judge::Token(id) } else { Judge::Given }));
-            }
-            if drafted {
-                trial.needs.push(trial.judged.len());
-                drafts.next();
-            }
-        }
+    /// A token that both vocabularies have.
+    fn in_place(&self, token: TokenId) -> Option<TokenId> {
+        Some(token).filter(|&own| (own as usize) < self.vocab)
     }
 
     /// The guide's tokens of the whole response's text, up to the first end.

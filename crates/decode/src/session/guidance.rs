@@ -1,17 +1,12 @@
 //! The unconditional sequence of classifier-free guidance, beside the canvas.
 
-use demask_step::{Blend, BlendWith, Request, SequenceNeeds, TokenId};
+use demask_step::{Blend, BlendWith, Request, TokenId};
 
 use super::request::{Kept, read};
 use crate::{
     cache::CachePolicy,
     decoder::{Drafts, Query, View},
 };
-
-/// Needs of the unconditional sequence beside the canvas's: no head.
-pub(super) fn needs(canvas: &SequenceNeeds) -> SequenceNeeds {
-    SequenceNeeds { predictions: 0, residual: false, ..canvas.clone() }
-}
 
 /// The unconditional sequence of the next forward.
 pub(super) struct Twin<'a> {
@@ -40,7 +35,6 @@ impl Twin<'_> {
             true
         };
         plan.lanes = canvas.plan.lanes;
-        plan.ends.clone_from(&canvas.plan.ends);
         if runs {
             self.kept.fill(plan);
         }

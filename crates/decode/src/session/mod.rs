@@ -8,21 +8,19 @@ mod start;
 mod stop;
 mod tally;
 
-use std::{slice, sync::Arc};
+use std::slice;
 
 use demask_step::{
-    CostCurve, Keep, Lanes, Mask, NO_TOKEN, Need, Pending, Position, Predictions, Prefix, Request, Stores, TokenId,
-    Work,
+    Keep, Lanes, Mask, NO_TOKEN, Need, Pending, Position, Predictions, Prefix, Request, Stores, TokenId, Work,
 };
 
 use crate::{
     cache::{CachePolicy, Memory, Upkeep},
     canvas::Canvas,
-    decoder::{Accepted, Answer, Decoder, Forecast, Intent, Progress, Query, Turn, Turned, View, Whose, take_musts},
+    decoder::{Accepted, Answer, Decoder, Intent, Progress, Query, Turn, Turned, View, Whose, take_musts},
     event::{Commit, Event, Replacement},
     layout::Layout,
-    options::SessionOptions,
-    transfer::OwnRule,
+    method::SessionOptions,
 };
 
 use guidance::Twin;
@@ -54,7 +52,6 @@ enum Phase {
 #[derive(Debug)]
 pub struct Session {
     options: SessionOptions,
-    curve: Arc<CostCurve>,
     layout: Layout,
     canvas: Canvas,
     steps: usize,
@@ -97,7 +94,7 @@ impl Session {
     fn absorb(&mut self, predictions: &[Predictions]) -> Turned {
         let ran = &self.requests[..self.running];
         let nfe = self.cache.nfe(ran.len()) * (1 + usize::from(self.rides));
-        self.tally.forward(ran, nfe, predictions, &self.curve);
+        self.tally.forward(ran, nfe, predictions);
         self.progress.clear();
         let Some(predictions) = predictions.first() else { return Turned::Settled };
         if self.phase == Phase::Predict {
@@ -157,7 +154,8 @@ impl Session {
             self.fill(fill);
         }
         self.advance();
-        self.events.push(self.tally.event(&self.progress));
+        let (masks, settled) = (self.masks(), self.settled());
+        self.events.push(self.tally.event(&self.progress, masks, settled));
     }
 
     /// Under a cache policy whose slots have a history, what the accepted draft computed is part of it.
@@ -221,10 +219,14 @@ impl Session {
     }
 
     fn phase_after(&mut self) -> Phase {
-        if self.stops(self.ending.of_prefix(&self.canvas)) || self.tally.counts.forwards >= self.most_forwards {
+        if self.stops(self.ending.of_prefix(&self.canvas)) {
             return Phase::Over;
         }
         if self.layout.has_spare() && self.settled() == self.layout.gen_length() {
+            return Phase::Over;
+        }
+        if self.tally.counts.forwards >= self.most_forwards {
+            self.fault = self.unfinished();
             return Phase::Over;
         }
         // SDAR stores a block before it looks whether the block ends the text.
@@ -247,7 +249,6 @@ impl Session {
         }
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
         self.query.clear();
-        self.decoder.look_ahead(&view, &Forecast { cache: &*self.cache, curve: &self.curve });
         match self.decoder.intend(&view, &mut self.query) {
             Intent::Done => self.over(),
             Intent::Predict => {
@@ -255,6 +256,17 @@ impl Session {
                 Phase::Predict
             }
         }
+    }
+
+    /// Says what is left to decode where no more forwards may run, if anything is.
+    fn unfinished(&self) -> Option<String> {
+        let (most, masks) = (self.most_forwards, self.canvas.masks());
+        (self.block < self.layout.blocks()).then(|| {
+            format!(
+                "{most} forwards ran, the most that this canvas may take, and {masks} masks are left: the rule that decides, or \
+                 the network, commits nothing"
+            )
+        })
     }
 
     /// Ends a canvas whose last block is not stored: nobody reads it, but published programs count it.
@@ -277,7 +289,6 @@ impl Session {
         self.cache.plan(&view, &self.query, plan);
         if !self.query.branches.is_empty() {
             plan.lanes = Lanes::Drafts(self.query.branches.sizes.len() as u32);
-            plan.ends.clone_from(&self.query.branches.ends);
         }
     }
 
@@ -397,10 +408,6 @@ impl Work for Session {
 
     fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
-    }
-
-    fn is_attended(&self) -> bool {
-        self.options.rule.as_ref().is_some_and(OwnRule::is_attended)
     }
 
     /// Returns an empty prefix with guidance: the canvas's plans are those of the unconditional sequence too, which has

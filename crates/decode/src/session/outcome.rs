@@ -1,17 +1,18 @@
 //! Reports of a session: needs, events, the answer and its receipt.
 
-use std::{ops::Range, sync::Arc, vec};
+use std::{ops::Range, vec};
 
-use demask_step::{CostCurve, Position, SequenceNeeds, TokenId};
+use demask_step::{Position, SequenceNeeds, TokenId};
 
 use super::{Phase, Session};
 use crate::{
+    cache::CacheSpec,
     decoder::DecoderSpec,
     error::OptionsError,
-    event::{Counts, Event, Logprob, Output},
+    event::{Counts, Event, Finish, Logprob, Output},
     layout::Layout,
     legality::{self, Exactness},
-    options::SessionOptions,
+    method::SessionOptions,
     receipt::DecodingReceipt,
     transfer::OwnRule,
 };
@@ -117,9 +118,29 @@ impl Session {
         Output { tokens, finish, canvas: self.canvas.tokens().to_vec() }
     }
 
+    /// Returns why the answer ends where it ends.
+    pub fn finish(&self) -> Finish {
+        self.ending.finish(self.settled())
+    }
+
+    /// Returns whether log-probabilities of commits are kept.
+    pub fn keeps_logprobs(&self) -> bool {
+        self.logprobs.is_some()
+    }
+
     /// Returns what was done so far.
     pub fn counts(&self) -> Counts {
         self.tally.counts
+    }
+
+    /// Returns the decoder and the cache policy as they were asked for: a receipt has what the decoder chose for the device.
+    pub fn methods(&self) -> (&DecoderSpec, &CacheSpec) {
+        (&self.options.decoder, &self.options.cache)
+    }
+
+    /// Says what the decoder chose for the device, if it chose anything: half a sentence.
+    pub fn decoder_rule(&self) -> Option<String> {
+        self.decoder.rule()
     }
 
     /// Says which rows the cache policy computes on this canvas, if that follows from the canvas by a rule: half a sentence.
@@ -138,10 +159,11 @@ impl Session {
     /// Returns how the answer was made.
     pub fn receipt(&self) -> DecodingReceipt {
         let resolved = (self.steps, self.layout.block_length());
-        // Where nobody asked for a curve and nothing was chosen by one, there is none to tell of.
-        let told = self.decoder.chooses() || self.options.cost_curve.is_some();
-        let drafts = (self.decoder.drafted(), told.then_some(&*self.curve));
-        let receipt = self.tally.receipt(&self.options, self.exactness(), resolved, self.generated(), drafts);
+        let decoder = match &self.options.rule {
+            Some(rule) => rule.to_string(),
+            None => self.decoder.chosen().unwrap_or_else(|| self.options.decoder.to_string()),
+        };
+        let receipt = self.tally.receipt(&self.options, decoder, self.exactness(), resolved, self.generated());
         let response = self.layout.response() as Position;
         let asked = response..response + self.layout.gen_length() as Position;
         let given_up = self.ending.is_given_up().then(|| self.canvas.masks_in(asked));
@@ -153,29 +175,16 @@ impl Session {
     /// # Errors
     /// If the rule does not go with the model or the cache policy.
     pub fn decided_by(self, rule: OwnRule) -> Result<Self, OptionsError> {
-        let Self { options, layout, salt, .. } = self;
+        let Self { options, layout, salt, tells_drafts, .. } = self;
         let decoder = DecoderSpec::default();
         let mut session = Self::new(SessionOptions { rule: Some(rule), decoder, ..options })?;
         session.keep(layout.gen_length());
-        Ok(Self { salt, ..session })
+        Ok(Self { tells_drafts, salt, ..session })
     }
 
     /// Sets its salt, before its first forward: only sessions of the same salt take slots from each other. 0 at the
     /// beginning.
     pub fn set_salt(&mut self, salt: u64) {
         self.salt = salt;
-    }
-
-    /// Returns whether the decoder chooses by a cost curve, and nobody gave it one.
-    pub fn wants_curve(&self) -> bool {
-        self.decoder.chooses() && self.options.cost_curve.is_none()
-    }
-
-    /// Gives it a cost curve, before its first forward.
-    pub fn set_curve(&mut self, curve: Arc<CostCurve>) {
-        if self.tally.counts.forwards == 0 {
-            self.options.cost_curve = Some(Arc::clone(&curve));
-            self.curve = curve;
-        }
     }
 }

@@ -4,12 +4,11 @@ use demask_step::{
     HeadAsk, HeadRequest, Keep, Mask, Need, Positions, Request, Sampling, SequenceNeeds, StepPlan, TokenId,
 };
 
-use super::guidance;
 use crate::{
     cache::CachePolicy,
     decoder::{Decoder, Drafts},
     layout::Layout,
-    options::SessionOptions,
+    method::SessionOptions,
 };
 
 /// Refills a request's tokens for its plan's live positions, lane after lane.
@@ -18,10 +17,10 @@ pub(super) fn read(request: &mut Request, tokens: &[TokenId], drafts: &Drafts) {
     rows.clear();
     for lane in 0..plan.lanes.count() {
         let start = rows.len();
-        let live = &plan.live.as_slice()[..plan.rows_of(lane)];
+        let live = plan.live.as_slice();
         rows.extend(live.iter().map(|&position| tokens[position as usize]));
         for commit in drafts.lane(lane) {
-            if let Some(rank) = plan.live.rank(commit.position).filter(|&rank| rank < live.len()) {
+            if let Some(rank) = plan.live.rank(commit.position) {
                 rows[start + rank] = commit.token;
             }
         }
@@ -62,7 +61,8 @@ pub(super) fn needs(
     decoder.reserve(layout, &mut needs);
     needs.residual &= guided;
     needs.top = needs.top.max(options.top_logprobs.unwrap_or(0));
-    let unconditional = guided.then(|| guidance::needs(&needs));
+    // The unconditional sequence asks nothing of the head.
+    let unconditional = guided.then(|| SequenceNeeds { predictions: 0, residual: false, ..needs.clone() });
     [Some(needs), unconditional].into_iter().flatten().collect()
 }
 

@@ -1,8 +1,6 @@
 //! Construction of a session.
 
-use std::sync::{Arc, LazyLock};
-
-use demask_step::{CostCurve, Need, SequenceNeeds};
+use demask_step::{Need, SequenceNeeds};
 
 use super::{
     CANVAS, Phase, Session, UNCONDITIONAL,
@@ -15,16 +13,10 @@ use crate::{
     decoder::{Blockwise, Progress, Query},
     error::OptionsError,
     legality,
-    options::SessionOptions,
-    resolve::{Resolved, Setup, resolve},
-    transfer::Ranking,
+    method::SessionOptions,
+    method::Setup,
+    resolve::{Resolved, resolve},
 };
-
-/// The curve of sessions that nobody gives another one.
-fn shipped() -> Arc<CostCurve> {
-    static SHIPPED: LazyLock<Arc<CostCurve>> = LazyLock::new(|| Arc::new(CostCurve::shipped()));
-    SHIPPED.clone()
-}
 
 impl Session {
     /// Checks the options, chooses what was not given, and prepares the first step.
@@ -32,13 +24,13 @@ impl Session {
         legality::check_decoder(&options)?;
         let (options, shift) = options.decoded();
         let Resolved { layout, clock, mut canvas, steps, most_forwards } = resolve(&options)?;
-        let ranking = Ranking::of(&options);
+        let ranking = options.ranking();
         let setup = Setup { layout: &layout, clock: &clock, steps, ranking: &ranking, options: &options };
         setup.check()?;
         let cache = options.cache.build(&setup);
         let decoder = match &options.rule {
             Some(rule) => {
-                rule.check(&options)?;
+                legality::check_own_rule(rule, &options)?;
                 Box::new(Blockwise::new(rule.transfer(), &setup))
             }
             None => options.decoder.build(&setup, &*cache),
@@ -78,10 +70,8 @@ impl Session {
         let ending = Ending::new(&options);
         let logprobs = options.top_logprobs.map(|width| Logprobs::new(layout.len(), width));
         let counts_stores = options.traits().stores.is_none();
-        let curve = options.cost_curve.clone().unwrap_or_else(shipped);
         let mut session = Self {
             options,
-            curve,
             layout,
             canvas,
             steps,

@@ -2,12 +2,7 @@
 
 use demask_step::{Position, TokenId};
 
-use crate::{
-    canvas::Canvas,
-    event::Finish,
-    layout::Layout,
-    options::{SessionOptions, StopRule},
-};
+use crate::{canvas::Canvas, event::Finish, layout::Layout, method::SessionOptions, stop_rule::StopRule};
 
 /// Masks that are filled with one token: all from a position on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +23,8 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 pub(super) struct Ending {
     rule: StopRule,
+    /// Token that the rule fills with.
+    fill: TokenId,
     end_ids: Vec<TokenId>,
     /// Response tokens looked at for end ids, and the length up to and including the first one.
     scanned: usize,
@@ -42,8 +39,9 @@ pub(super) struct Ending {
 
 impl Ending {
     pub(super) fn new(options: &SessionOptions) -> Self {
-        let (rule, end_ids) = (options.stop, [&options.end_ids[..], &options.stop_ids].concat());
-        Self { rule, end_ids, scanned: 0, ended: None, stopped: None, given_up: false, unchecked: 0 }
+        let (rule, fill) = (options.stop, options.fill);
+        let end_ids = [&options.end_ids[..], &options.stop_ids].concat();
+        Self { rule, fill, end_ids, scanned: 0, ended: None, stopped: None, given_up: false, unchecked: 0 }
     }
 
     /// Ends the response after `length` tokens.
@@ -97,8 +95,8 @@ impl Ending {
     pub(super) fn of_prefix(&self, canvas: &Canvas) -> Verdict {
         match self.rule {
             StopRule::Prefix if self.ended.is_some() => Verdict::Over(None),
-            StopRule::PrefixFill { fill } if self.ended.is_some() => {
-                Verdict::Over(Some(Fill { start: canvas.first_open() as Position, token: fill }))
+            StopRule::PrefixFill if self.ended.is_some() => {
+                Verdict::Over(Some(Fill { start: canvas.first_open() as Position, token: self.fill }))
             }
             _ => Verdict::GoOn,
         }
@@ -110,8 +108,8 @@ impl Ending {
             let finished = self.unchecked;
             self.unchecked += 1;
             if self.stops_behind(canvas, layout, finished) {
-                let StopRule::WholeBlock { fill } = self.rule else { return Verdict::Over(None) };
-                return Verdict::Over(Some(Fill { start: layout.block(finished).end, token: fill }));
+                let fill = Fill { start: layout.block(finished).end, token: self.fill };
+                return Verdict::Over((self.rule == StopRule::WholeBlock).then_some(fill));
             }
         }
         Verdict::GoOn
@@ -121,18 +119,18 @@ impl Ending {
     pub(super) fn early(&self, canvas: &Canvas, layout: &Layout) -> Option<Fill> {
         let tokens = canvas.tokens();
         let is_decoded = |place: Position| !canvas.is_given(place) && !canvas.is_open(place);
-        let decoded = |place: usize, fill: TokenId| tokens[place] == fill && is_decoded(place as Position);
+        let decoded = |place: usize| tokens[place] == self.fill && is_decoded(place as Position);
         let (response, length) = (layout.response(), canvas.len());
-        let (start, token) = match self.rule {
-            StopRule::FillBehind { fill } => ((response..length).find(|&place| decoded(place, fill)), fill),
-            StopRule::EndRun { fill, run } => {
+        let start = match self.rule {
+            StopRule::FillBehind => (response..length).find(|&place| decoded(place)),
+            StopRule::EndRun(run) => {
                 let (end, run) = (canvas.first_open(), run.max(1));
-                let ends = response + run <= end && (end - run..end).all(|place| decoded(place, fill));
-                ((ends && canvas.masks() + end == layout.end()).then_some(end), fill)
+                let ends = response + run <= end && (end - run..end).all(decoded);
+                (ends && canvas.masks() + end == layout.end()).then_some(end)
             }
             _ => return None,
         };
-        start.map(|start| Fill { start: start as Position, token })
+        start.map(|start| Fill { start: start as Position, token: self.fill })
     }
 
     /// Reports whether a block finished before this position ends decoding: drafts may have reached beyond it.
@@ -146,7 +144,7 @@ impl Ending {
         let mut block = layout.block(block);
         match self.rule {
             StopRule::Block => (layout.response()..block.end as usize).any(|place| self.is_end(canvas, place)),
-            StopRule::WholeBlock { fill } => block.all(|place| canvas.tokens()[place as usize] == fill),
+            StopRule::WholeBlock => block.all(|place| canvas.tokens()[place as usize] == self.fill),
             _ => false,
         }
     }

@@ -1,13 +1,13 @@
 //! Counts of a session, and its receipt.
 
-use demask_step::{CostCurve, Lanes, LayerRows, Predictions, Request};
+use demask_step::{Lanes, Predictions, Request};
 
 use crate::{
-    decoder::{Drafted, Judgement, Progress},
+    decoder::{Judgement, Progress},
     event::{Commit, Counts, Event},
     legality::Exactness,
-    options::SessionOptions,
-    receipt::{CurveReceipt, DecodingReceipt},
+    method::SessionOptions,
+    receipt::DecodingReceipt,
 };
 
 /// A forward of the diffusion model.
@@ -24,20 +24,13 @@ pub(super) struct Tally {
     pub(super) counts: Counts,
     /// Forwards with drafts by the number of draft tokens accepted.
     acceptance: Vec<usize>,
-    /// Seconds of the forwards on the cost curve.
-    seconds: f64,
     last: Forward,
 }
 
 impl Tally {
     /// One with room for so many draft tokens.
     pub(super) fn with_capacity(drafted: usize) -> Self {
-        Self {
-            counts: Counts::default(),
-            acceptance: Vec::with_capacity(drafted),
-            seconds: 0.0,
-            last: Forward::default(),
-        }
+        Self { counts: Counts::default(), acceptance: Vec::with_capacity(drafted), last: Forward::default() }
     }
 
     /// Index of the last forward; 0 before the first.
@@ -46,7 +39,7 @@ impl Tally {
     }
 
     /// Counts a forward of the diffusion model that ran these requests, the canvas's first.
-    pub(super) fn forward(&mut self, requests: &[Request], nfe: usize, predictions: &[Predictions], curve: &CostCurve) {
+    pub(super) fn forward(&mut self, requests: &[Request], nfe: usize, predictions: &[Predictions]) {
         let drafts = match requests.first().map(|request| request.plan.lanes) {
             Some(Lanes::Drafts(drafts)) => drafts as usize,
             Some(Lanes::Canvas) | None => 0,
@@ -59,7 +52,6 @@ impl Tally {
         for prediction in predictions {
             self.counts.cost += prediction.cost;
         }
-        self.seconds += on_curve(curve, requests, predictions);
     }
 
     /// Counts a forward of the guide.
@@ -104,24 +96,25 @@ impl Tally {
     }
 
     /// The event that ends the last forward.
-    pub(super) fn event(&self, progress: &Progress) -> Event {
+    pub(super) fn event(&self, progress: &Progress, masks: usize, settled: usize) -> Event {
         let Forward { index, rows, drafts } = self.last;
         let Progress { accepted, rejected, .. } = *progress;
-        Event::Step { step: index, nfe: self.counts.nfe, rows, drafts, accepted, rejected }
+        let (nfe, merged) = (self.counts.nfe, 0);
+        Event::Step { step: index, nfe, rows, drafts, accepted, rejected, masks, settled, merged }
     }
 
     /// The receipt of an answer of so many tokens, decoded in so many steps and blocks of this length.
     pub(super) fn receipt(
         &self,
         options: &SessionOptions,
+        decoder: String,
         exactness: Exactness,
         (steps, block_length): (usize, usize),
         generated_tokens: usize,
-        (drafted, curve): (Option<Drafted>, Option<&CostCurve>),
     ) -> DecodingReceipt {
         let Counts { nfe, forwards, cached, replaced, rows, cost, .. } = self.counts;
         DecodingReceipt {
-            decoder: options.rule.as_ref().map_or_else(|| options.decoder.to_string(), ToString::to_string),
+            decoder,
             cache: options.cache.to_string(),
             remasking: options.remasking.name(),
             schedule: options.schedule.name(),
@@ -141,20 +134,6 @@ impl Tally {
             computed_rows: cost.computed_rows,
             head_rows: cost.head_rows,
             flops: cost.flops(),
-            drafted,
-            cost_curve: curve.map(|curve| CurveReceipt::new(curve, self.seconds)),
         }
     }
-}
-
-/// Seconds on a cost curve of a forward that ran these requests. Of partly computed layers the computed rows count.
-fn on_curve(curve: &CostCurve, requests: &[Request], predictions: &[Predictions]) -> f64 {
-    let rows = |(index, request): (usize, &Request)| match request.plan.layers {
-        LayerRows::All => request.tokens.len(),
-        LayerRows::Partial { .. } => predictions.get(index).map_or(0, |found| found.cost.computed_rows as usize),
-    };
-    let rows = requests.iter().enumerate().map(rows).sum();
-    let keys = requests.iter().map(|request| request.plan.visible as usize).max().unwrap_or(0);
-    let head_rows = predictions.iter().map(|found| found.cost.head_rows as usize).sum();
-    curve.seconds(rows, keys, head_rows)
 }

@@ -50,6 +50,21 @@ impl About {
     }
 }
 
+/// Parameters that version 0.1.0 had: method, parameter, and the value that went, if others stayed.
+const REMOVED: &[(&str, &str, Option<&str>)] = &[
+    ("dllm", "phase", Some("block")),
+    ("dllm", "rows", Some("predicted")),
+    ("dllm", "select", None),
+    ("dllm", "layer", None),
+    ("dllm", "doubt", None),
+    ("freecache", "block", Some("auto")),
+    ("freecache", "sure", None),
+    ("freecache", "hold", None),
+    ("guided", "align", Some("table")),
+    ("guided", "align", Some("pieces")),
+    ("selfspec", "window", None),
+];
+
 /// An entry of a registry of methods.
 pub trait Method: Sized + fmt::Debug + 'static {
     /// Kind of the registry's entries, for messages: `decoder`, `cache`.
@@ -182,6 +197,12 @@ impl<M: Method> Spec<M> {
 
     fn set(&mut self, key: &str, text: &str) -> Result<usize, SpecError> {
         let about = self.method.about();
+        let gone = |&&(method, parameter, value): &&(&str, &str, Option<&str>)| {
+            method == about.name && same(parameter, key) && value.is_none_or(|value| same(value, text))
+        };
+        if let Some(&(method, key, value)) = REMOVED.iter().find(gone) {
+            return Err(SpecError::Removed { method, key, value });
+        }
         let index = about.parameters.iter().position(|parameter| same(parameter.name, key));
         let index = index.ok_or_else(|| SpecError::UnknownKey {
             method: about.name,
@@ -259,7 +280,9 @@ impl<'de, M: Method> serde::de::Visitor<'de> for SpecVisitor<M> {
         let (mut name, mut pairs) = (None, Vec::new());
         while let Some((key, Scalar(value))) = map.next_entry::<String, Scalar>()? {
             if key == "name" {
-                name = Some(value);
+                if name.replace(value).is_some() {
+                    return Err(A::Error::custom("`name` is there twice, give it once"));
+                }
             } else {
                 pairs.push((key, value));
             }
@@ -309,6 +332,12 @@ impl serde::de::Visitor<'_> for ScalarVisitor {
     }
 }
 
+/// Names of this crate's methods of which something is true, as alternatives in a sentence.
+pub(crate) fn alternatives<M: Method>(holds: impl Fn(&Spec<M>) -> bool) -> String {
+    let names = M::built_in().iter().filter(|method| holds(&Spec::of(method))).map(|method| method.about().name);
+    names.collect::<Vec<_>>().join(" or ")
+}
+
 /// A method that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -331,6 +360,16 @@ pub enum SpecError {
         method: &'static str,
         /// The key.
         key: String,
+    },
+    /// The parameter, or this value of it, was removed.
+    #[error("{method}: {key}{} was removed, version 0.1.0 had it: omit it", value.map_or_else(String::new, |value| format!("={value}")))]
+    Removed {
+        /// The method.
+        method: &'static str,
+        /// The key.
+        key: &'static str,
+        /// The value, if others stayed.
+        value: Option<&'static str>,
     },
     /// The parameter does not take this value.
     #[error("{method}: {key} is \"{}\", expected {expected} (default: {default})", in_a_line(found))]
@@ -393,7 +432,32 @@ mod tests {
         assert_eq!(text, object);
         assert_eq!(serde_json::to_string(&object).unwrap(), r#""threshold:tau=0.5""#);
         assert!(serde_json::from_str::<DecoderSpec>(r#"{"tau": 0.5}"#).is_err());
+        let twice = serde_json::from_str::<DecoderSpec>(r#"{"name": "static", "name": "threshold"}"#).unwrap_err();
+        assert!(twice.to_string().starts_with("`name` is there twice, give it once"), "{twice}");
         assert!(serde_json::from_str::<DecoderSpec>(r#"{"name": "threshold", "tau": [1]}"#).is_err());
+    }
+
+    #[test]
+    fn what_was_removed_is_refused_by_name_with_the_version_that_had_it() {
+        for (text, told) in [
+            ("dllm:phase=block", "dllm: phase=block was removed, version 0.1.0 had it: omit it"),
+            ("dllm:rows=Predicted", "dllm: rows=predicted was removed, version 0.1.0 had it: omit it"),
+            ("dllm:select=layer", "dllm: select was removed, version 0.1.0 had it: omit it"),
+            ("dllm:layer=2", "dllm: layer was removed, version 0.1.0 had it: omit it"),
+            ("dllm:doubt=0.5", "dllm: doubt was removed, version 0.1.0 had it: omit it"),
+            ("freecache:block=auto", "freecache: block=auto was removed, version 0.1.0 had it: omit it"),
+            ("freecache:sure=0.5", "freecache: sure was removed, version 0.1.0 had it: omit it"),
+            ("freecache:block=4,hold=2", "freecache: hold was removed, version 0.1.0 had it: omit it"),
+        ] {
+            assert_eq!(text.parse::<CacheSpec>().unwrap_err().to_string(), told);
+        }
+        assert_eq!(refusal("selfspec:window=adaptive"), "selfspec: window was removed, version 0.1.0 had it: omit it");
+        assert_eq!(refusal("guided:align=table"), "guided: align=table was removed, version 0.1.0 had it: omit it");
+        assert_eq!(refusal("guided:align=pieces"), "guided: align=pieces was removed, version 0.1.0 had it: omit it");
+        // What stays is as it was.
+        assert!("dllm:phase=down,rows=drift,count=forwards".parse::<CacheSpec>().is_ok());
+        let told = "freecache:block=most".parse::<CacheSpec>().unwrap_err().to_string();
+        assert!(told.starts_with("freecache: block is \"most\", expected a whole number from 1"), "{told}");
     }
 
     #[test]
@@ -414,7 +478,7 @@ mod tests {
         );
         assert_eq!(
             refusal("guided:align=letters"),
-            "guided: align is \"letters\", expected one of ids, table, bytes, pieces (default: chosen to fit)"
+            "guided: align is \"letters\", expected one of ids, bytes (default: chosen to fit)"
         );
         assert_eq!(
             refusal("factor:rule=cold"),

@@ -2,10 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use demask_step::MaskKind;
-
-use super::{Remasking, Transfer};
-use crate::{error::OptionsError, options::SessionOptions};
+use super::Transfer;
 
 /// Maker of a fresh rule for each session, behind a handle.
 type Make = dyn Fn() -> Box<dyn Transfer> + Send + Sync;
@@ -16,20 +13,12 @@ type Make = dyn Fn() -> Box<dyn Transfer> + Send + Sync;
 pub struct OwnRule {
     name: Arc<str>,
     make: Arc<Make>,
-    attended: bool,
 }
 
 impl OwnRule {
     /// Makes one from a name, and from what makes the rule of each session.
     pub fn new(name: &str, make: impl Fn() -> Box<dyn Transfer> + Send + Sync + 'static) -> Self {
-        Self { name: name.into(), make: Arc::new(make), attended: false }
-    }
-
-    /// Declares that its choices need attention: the caller that runs forwards holds their needs once for all that
-    /// choose in the same forward.
-    #[must_use]
-    pub fn attended(self) -> Self {
-        Self { attended: true, ..self }
+        Self { name: name.into(), make: Arc::new(make) }
     }
 
     /// Returns its name.
@@ -37,26 +26,9 @@ impl OwnRule {
         &self.name
     }
 
-    /// Returns whether its choices want company.
-    pub(crate) fn is_attended(&self) -> bool {
-        self.attended
-    }
-
     /// Makes the rule of a session.
     pub(crate) fn transfer(&self) -> Box<dyn Transfer> {
         (self.make)()
-    }
-
-    /// Refuses models without masks, and an order that chooses by itself.
-    pub(crate) fn check(&self, options: &SessionOptions) -> Result<(), OptionsError> {
-        let attention = options.facts.mask.kind();
-        if attention == MaskKind::Causal {
-            return Err(OptionsError::OwnRuleForModel { rule: self.name().to_owned(), attention });
-        }
-        if options.remasking == Remasking::Origin {
-            return Err(OptionsError::Origin { decoder: "custom" });
-        }
-        Ok(())
     }
 }
 

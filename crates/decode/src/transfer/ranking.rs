@@ -12,7 +12,6 @@ use super::{Candidate, LaneView};
 use crate::{
     decoder::View,
     names::{UnknownName, same},
-    options::SessionOptions,
 };
 
 /// Quantity that ranks predictions.
@@ -102,12 +101,6 @@ pub struct Ranking {
 }
 
 impl Ranking {
-    /// Returns the order that options ask for.
-    pub(crate) fn of(options: &SessionOptions) -> Self {
-        let SessionOptions { remasking, alg_temp, seed, ref order, .. } = *options;
-        Self { remasking, alg_temp, seed, order: order.clone() }
-    }
-
     /// Reports whether predictions have no say in the order.
     pub fn foresees(remasking: Remasking) -> bool {
         matches!(remasking, Remasking::Random | Remasking::LeftToRight)

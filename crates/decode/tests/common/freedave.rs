@@ -1,13 +1,8 @@
 //! Parts that the tests of FreeDave share: runs on scripted networks, the caches that drafts are lossless over, and a
 //! model that knows its text.
 
-use demask_decode::{
-    CacheSpec, Event, Exactness, OptionsError, Session, SessionOptions, Setup, StopRule,
-    cache::{CACHES, CachePolicy},
-    decoder::{Choose, Decoder, DecoderKind, DecoderTraits, FreeDave, Offer},
-    parameters,
-};
-use demask_step::{Mask, MaskKind, NO_TOKEN, Network, Predictions, Request, SequenceId, TokenId, Work, random};
+use demask_decode::{CacheSpec, Event, Exactness, Session, SessionOptions, StopRule, cache::CACHES};
+use demask_step::{Mask, NO_TOKEN, Network, Predictions, Request, SequenceId, TokenId, Work};
 use demask_testkit::scripted::Scripted;
 
 use super::{EOS, MASK_ID, Run, VOCAB, drive, options};
@@ -80,7 +75,7 @@ pub fn run_as(script: Script, options: SessionOptions) -> Result<Found, String> 
 pub fn commits(events: &[Event]) -> Vec<(u32, TokenId, f32)> {
     let commit = |event: &Event| match *event {
         Event::Commit { position, token, confidence, .. } => Some((position, token, confidence)),
-        Event::Step { .. } | Event::Draft { .. } | Event::Target { .. } | Event::Replace { .. } => None,
+        _ => None,
     };
     events.iter().filter_map(commit).collect()
 }
@@ -108,11 +103,10 @@ pub const OF_HISTORY: &[&str] = &[
     "dllm:prompt=4,response=3,rho=0.5,first_layer=same",
     "dllm:prompt=3,response=2,rho=0,boundary=before",
     "dllm:response=4,probe=k,rho=0.4",
-    "dllm:response=5,rows=predicted,doubt=0.4,rho=0.3",
-    "dllm:response=4,phase=block,rows=block",
+    "dllm:response=4,count=forwards,rows=block",
     "dllm:response=4,count=tokens,rho=0",
     "dllm:response=5,rows=drift,count=forwards,rho=0.4",
-    "dllm:response=4,rows=drift,rho=0.5,select=shared",
+    "dllm:response=4,rows=drift,rho=0.5",
     "dllm:prompt=2,response=5,probe=random,rho=0.3,cfg=3",
     "freecache:block=2,freeze=reference",
     "freecache:block=3,freeze=reference,lookahead=2,lag=1",
@@ -128,8 +122,7 @@ pub fn recite(request: &Request, text: &[TokenId]) -> Predictions {
     for lane in 0..out.lanes {
         for position in out.positions.clone().iter() {
             let held = plan.row(lane, position).map(|row| request.tokens[row]);
-            let runs = plan.ends.get(lane).is_none_or(|&end| position < end);
-            let masked = runs && held.is_none_or(|token| token == MASK_ID);
+            let masked = held.is_none_or(|token| token == MASK_ID);
             out.tokens.push(if masked { text[position as usize] } else { NO_TOKEN });
             out.confidence.push(if masked { 0.9 - position as f32 / 10000.0 } else { f32::NEG_INFINITY });
         }
@@ -146,64 +139,4 @@ pub fn forwards(mut options: SessionOptions, decoder: &str, cache: &str) -> usiz
     let run = drive(&mut session, |_, requests| requests.iter().map(|request| recite(request, &text)).collect());
     assert_eq!(run.output.canvas, text);
     session.counts().forwards
-}
-
-parameters! {
-    /// FreeDave that draws the number of drafts and what they reach at random in each forward.
-    pub struct AnyDrafts {
-        /// drafts of a forward at most
-        pub most: usize = 8;
-        /// key of the draws
-        pub key: usize = 0;
-        /// 0: FreeDave's own reach, 1: none, 2: always
-        pub eager: usize = 0;
-        /// over this threshold
-        pub tau: Option<f32> = None;
-        /// only above it
-        pub strict: bool = false;
-        /// the schedule's count at least
-        pub quota: bool = false;
-    }
-}
-
-impl AnyDrafts {
-    fn freedave(&self) -> FreeDave {
-        let Self { tau, strict, quota, .. } = *self;
-        let eager = [None, Some(false), Some(true)][self.eager];
-        FreeDave { eager, tau, strict, quota, ..FreeDave::default() }
-    }
-}
-
-impl DecoderKind for AnyDrafts {
-    const NAME: &'static str = "any_drafts";
-    const SUMMARY: &'static str = "FreeDave with any number of drafts";
-    const SOURCE: &'static str = "a test";
-    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal];
-
-    fn traits(&self) -> DecoderTraits {
-        self.freedave().traits()
-    }
-
-    fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
-        self.freedave().check(setup)
-    }
-
-    fn build(&self, setup: &Setup<'_>, cache: &dyn CachePolicy) -> Box<dyn Decoder> {
-        let chooser = Box::new(AtRandom { key: self.key as u64, forwards: 0 });
-        self.freedave().choosing(setup, cache, self.most, chooser)
-    }
-}
-
-/// Chooses by chance alone.
-#[derive(Debug)]
-struct AtRandom {
-    key: u64,
-    forwards: u64,
-}
-
-impl Choose for AtRandom {
-    fn choose(&mut self, offer: &Offer<'_>) -> usize {
-        self.forwards += 1;
-        (random::mix(self.key ^ random::mix(self.forwards)) % offer.choices.len() as u64) as usize
-    }
 }

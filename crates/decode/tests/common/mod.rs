@@ -22,13 +22,14 @@ pub fn facts(mask: Mask, shift: u32) -> ModelFacts {
         context: 4096,
         layers: 3,
         blocks: demask_step::BlockRules::default(),
+        free_rows: demask_decode::FREE_ROWS,
     }
 }
 
 /// Options for a prompt of `length` tokens.
 pub fn options(mask: Mask, shift: u32, length: usize, gen_length: usize) -> SessionOptions {
     let tokens = (0..length as TokenId).map(|position| position % 20).collect();
-    SessionOptions::new(facts(mask, shift), CanvasSpec::Prompt { tokens, gen_length })
+    SessionOptions { fill: EOS, ..SessionOptions::new(facts(mask, shift), CanvasSpec::Prompt { tokens, gen_length }) }
 }
 
 /// Record of one run.
@@ -113,7 +114,7 @@ pub fn run_all_live(options: SessionOptions, seed: u64) -> Vec<Vec<(u32, TokenId
         session.feed(&out);
         let commit = |event| match event {
             Event::Commit { position, token, .. } => Some((position, token)),
-            Event::Step { .. } | Event::Draft { .. } | Event::Target { .. } | Event::Replace { .. } => None,
+            _ => None,
         };
         steps.push(session.events().filter_map(commit).collect());
     }

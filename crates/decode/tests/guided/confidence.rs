@@ -90,7 +90,7 @@ proptest! {
                 match event {
                     Event::Commit { position, token, .. } => commits.push((position, token)),
                     Event::Step { .. } => steps.push(std::mem::take(&mut commits)),
-                    Event::Draft { .. } | Event::Target { .. } | Event::Replace { .. } => {}
+                    _ => {}
                 }
             }
         }

@@ -57,7 +57,7 @@ proptest! {
         rule in 0usize..2,
     ) {
         let mut options = guided(["guided", "guided:match=topk,k=3"][rule], 0, 3, gen_length);
-        (options.end_ids, options.stop) = (vec![EOS], StopRule::PrefixFill { fill: EOS });
+        (options.end_ids, options.stop) = (vec![EOS], StopRule::PrefixFill);
         options.guide = Some(GuideOptions { end_ids: vec![18, 19], ..shared() });
         let model = |_: &[TokenId], position: u32| match hashed(seed, sides, &[position]) {
             0 => EOS,

@@ -4,19 +4,19 @@ use std::{error::Error, time::Duration};
 
 use demask::Model;
 use demask::internals::{
-    DeviceOptions,
+    DeviceOptions, ModelByHand,
     checkpoint::ModelFiles,
     decode::{CanvasSpec, Session, SessionOptions, StopRule},
 };
 
 /// The model of a directory.
-pub fn load(directory: &str) -> Result<Model, Box<dyn Error>> {
-    Ok(Model::load(ModelFiles::directory(directory)?, &DeviceOptions::default(), &mut |_| true)?)
+pub fn load(directory: &str) -> Result<ModelByHand, Box<dyn Error>> {
+    Ok(Model::load(ModelFiles::directory(directory)?, &DeviceOptions::default(), &mut |_| true)?.by_hand()?)
 }
 
 /// A session of `prompt` tokens that decodes `length` more, whatever they are. `with` chooses how.
 pub fn session(
-    model: &Model,
+    model: &ModelByHand,
     prompt: usize,
     length: usize,
     with: impl FnOnce(SessionOptions) -> Result<SessionOptions, Box<dyn Error>>,
@@ -34,7 +34,7 @@ pub fn median(values: &mut [Duration]) -> f64 {
 }
 
 /// Prints what the scheduler has learned of the costs of rows.
-pub fn print_costs(model: &mut Model) {
+pub fn print_costs(model: &mut ModelByHand) {
     let (scheduler, networks) = model.scheduler();
     if let Some(counters) = scheduler.network_counters(networks[0]) {
         println!("learned: {:?}, {} rows nearly free", counters.cost, counters.free_rows);

@@ -1,9 +1,9 @@
-use std::{collections::BTreeSet, ops::ControlFlow, path::Path};
+use std::{collections::BTreeSet, path::Path};
 
 use demask_checkpoint::ModelFiles;
 
 use super::*;
-use crate::{Class, DeviceOptions, DtypeChoice, Model, Outcome};
+use crate::{Class, DeviceOptions, DtypeChoice, Model};
 
 fn model(name: &str) -> Model {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt").join(name);
@@ -12,12 +12,14 @@ fn model(name: &str) -> Model {
 }
 
 /// `[rows, vocabulary]`: all logits of one forward, shifted to the positions that they predict.
-fn logits(model: &mut Model, tokens: &[TokenId]) -> Vec<Vec<f64>> {
+fn logits(model: &Model, tokens: &[TokenId]) -> Vec<Vec<f64>> {
     let (attention, shift, vocabulary) =
         (model.prompter().facts().mask, model.prompter().facts().shift as usize, model.prompter().facts().vocab);
-    let all = model.network_mut().inspect(tokens, attention, false).unwrap().logits;
+    let tokens = tokens.to_vec();
+    let count = tokens.len();
+    let all = model.with_network(move |network| network.inspect(&tokens, attention, false)).unwrap().unwrap().logits;
     let row = |position: usize| all[position.saturating_sub(shift) * vocabulary..][..vocabulary].iter();
-    (0..tokens.len()).map(|position| row(position).map(|&logit| f64::from(logit)).collect()).collect()
+    (0..count).map(|position| row(position).map(|&logit| f64::from(logit)).collect()).collect()
 }
 
 fn log_probability(logits: &[f64], token: TokenId) -> f64 {
@@ -27,7 +29,7 @@ fn log_probability(logits: &[f64], token: TokenId) -> f64 {
 }
 
 /// The log-probabilities of the masked tokens, one forward for the draw and one for guidance.
-fn naive(model: &mut Model, context: &[TokenId], continuation: &[TokenId], masked: &[usize], scale: f64) -> f64 {
+fn naive(model: &Model, context: &[TokenId], continuation: &[TokenId], masked: &[usize], scale: f64) -> f64 {
     let mut tokens = [context, continuation].concat();
     if model.prompter().family().decoding().likelihood.ends {
         tokens.extend(model.prompter().eos_ids().unwrap());
@@ -57,9 +59,9 @@ const CONTINUATION: [TokenId; 5] = [12, 44, 6, 30, 19];
 #[test]
 fn an_autoregressive_model_reads_it_once() {
     for name in ["tiny-qwen2", "tiny-qwen3"] {
-        let mut model = model(name);
-        let found = model.log_likelihood(&CONTEXT, &CONTINUATION, &LikelihoodOptions::default(), &mut || true).unwrap();
-        assert_near(found.log_probability, naive(&mut model, &CONTEXT, &CONTINUATION, &[0, 1, 2, 3, 4], 0.0));
+        let model = model(name);
+        let found = model.log_likelihood(&CONTEXT, &CONTINUATION, &LikelihoodOptions::default()).unwrap();
+        assert_near(found.log_probability, naive(&model, &CONTEXT, &CONTINUATION, &[0, 1, 2, 3, 4], 0.0));
         assert_eq!((found.forwards, found.tokens), (1, 5));
         assert!(found.flops > 0.0 && found.seconds > 0.0);
     }
@@ -68,17 +70,17 @@ fn an_autoregressive_model_reads_it_once() {
 #[test]
 fn draws_are_summed_as_the_naive_twin_does() {
     for (name, cfg_scale) in [("tiny-llada", 0.0), ("tiny-llada", 0.5), ("tiny-dream", 0.0)] {
-        let mut model = model(name);
+        let model = model(name);
         let options = LikelihoodOptions { draws: 16, cfg_scale, seed: 3, top: None };
         let mut dice = Dice::new(options.seed);
         let dream = name == "tiny-dream";
         let draws = if dream { dream_draws(5, 16, &mut dice) } else { llada_draws(5, 16, &mut dice) };
         let mut expected = 0.0;
         for draw in &draws {
-            let all = naive(&mut model, &CONTEXT, &CONTINUATION, &draw.masked, f64::from(cfg_scale));
+            let all = naive(&model, &CONTEXT, &CONTINUATION, &draw.masked, f64::from(cfg_scale));
             expected += draw.weight * all;
         }
-        let found = model.log_likelihood(&CONTEXT, &CONTINUATION, &options, &mut || true).unwrap();
+        let found = model.log_likelihood(&CONTEXT, &CONTINUATION, &options).unwrap();
         assert_near(found.log_probability, expected);
         let asked = draws.iter().filter(|draw| !draw.masked.is_empty());
         let canvases: BTreeSet<&[usize]> = asked.map(|draw| &draw.masked[..]).collect();
@@ -87,19 +89,13 @@ fn draws_are_summed_as_the_naive_twin_does() {
 }
 
 /// A continuation's likelihood as draws that are asked one by one make it, each in a forward of its own.
-fn one_by_one(model: &mut Model, context: &[TokenId], text: &[TokenId], options: &LikelihoodOptions) -> f64 {
+fn one_by_one(model: &Model, context: &[TokenId], text: &[TokenId], options: &LikelihoodOptions) -> f64 {
     let mut sum = 0.0;
     for draw in drawn(model.prompter().family().decoding().likelihood.draws, text.len(), options) {
         let whole = [(context.to_vec(), text.to_vec())];
         let LikelihoodTask { asked, .. } = model.prompter().likelihoods(&whole, options, 1).unwrap();
         let plan = Plan::hiding(&asked.texts, &[vec![draw]]);
-        model.submit(LikelihoodTask::new(asked, plan, 1), Class::default()).unwrap();
-        let over = loop {
-            if let [(_, outcome)] = &mut model.step(&mut |_, _| ControlFlow::Continue(()))[..] {
-                break std::mem::replace(outcome, Err(Error::EmptyLikelihood));
-            }
-        };
-        let Ok(Outcome::Likelihoods(found)) = over else { panic!("a likelihood was asked for") };
+        let found = model.judge(LikelihoodTask::new(asked, plan, 1), Class::default()).wait().unwrap();
         assert_eq!(found[0].forwards, 1 + usize::from(options.cfg_scale > 0.0));
         sum += found[0].log_probability;
     }
@@ -126,15 +122,15 @@ fn options() -> Vec<(Vec<TokenId>, Vec<TokenId>)> {
 #[test]
 fn options_that_share_canvases_have_the_bits_of_draws_asked_one_by_one() {
     for (name, cfg_scale) in [("tiny-llada", 0.0), ("tiny-llada", 0.5), ("tiny-dream", 0.0)] {
-        let mut model = model(name);
+        let model = model(name);
         let how = LikelihoodOptions { draws: 32, cfg_scale, seed: 7, top: None };
         let options = options();
-        let expected = options.iter().map(|(context, text)| one_by_one(&mut model, context, text, &how).to_bits());
+        let expected = options.iter().map(|(context, text)| one_by_one(&model, context, text, &how).to_bits());
         let expected: Vec<u64> = expected.collect();
         let found = model.log_likelihoods(&options, &how, &mut || true).unwrap();
         assert_eq!(found.iter().map(|one| one.log_probability.to_bits()).collect::<Vec<_>>(), expected, "{name}");
         let alone = options.iter().map(|(context, text)| {
-            let found = model.log_likelihood(context, text, &how, &mut || true).unwrap();
+            let found = model.log_likelihood(context, text, &how).unwrap();
             (found.log_probability.to_bits(), found.forwards)
         });
         let alone: Vec<_> = alone.collect();
@@ -148,7 +144,7 @@ fn options_that_share_canvases_have_the_bits_of_draws_asked_one_by_one() {
 
 #[test]
 fn the_same_canvas_is_not_asked_up_to_128_times() {
-    let mut model = model("tiny-llada");
+    let model = model("tiny-llada");
     let how = LikelihoodOptions::default();
     // Two tokens have three masks. What hides the second is one canvas for all options, so is what hides both.
     let options: Vec<_> = [44, 6, 30, 19].map(|last| (CONTEXT.to_vec(), vec![12, last])).to_vec();
@@ -162,12 +158,11 @@ fn the_same_canvas_is_not_asked_up_to_128_times() {
 
 #[test]
 fn a_context_is_read_once_for_all_options() {
-    let mut model = model("tiny-qwen3");
+    let model = model("tiny-qwen3");
     for top in [None, Some(3)] {
         let how = LikelihoodOptions { top, ..LikelihoodOptions::default() };
         let options = options();
-        let alone =
-            options.iter().map(|(context, text)| model.log_likelihood(context, text, &how, &mut || true).unwrap());
+        let alone = options.iter().map(|(context, text)| model.log_likelihood(context, text, &how).unwrap());
         let alone: Vec<Likelihood> = alone.collect();
         let found = model.log_likelihoods(&options, &how, &mut || true).unwrap();
         for (found, alone) in found.iter().zip(&alone) {
@@ -186,35 +181,35 @@ fn a_context_is_read_once_for_all_options() {
     let found = model.log_likelihoods(&letters, &LikelihoodOptions::default(), &mut || true).unwrap();
     assert_eq!(found.iter().map(|one| one.forwards).sum::<usize>(), 1);
     for (one, (context, text)) in found.iter().zip(&letters) {
-        assert_near(one.log_probability, naive(&mut model, context, text, &[0], 0.0));
+        assert_near(one.log_probability, naive(&model, context, text, &[0], 0.0));
     }
 }
 
 #[test]
 fn the_estimate_tends_to_the_bound() {
     // All masks of three tokens: the mean over how many are masked, of the mean over which ones are.
-    let mut model = model("tiny-llada");
+    let model = model("tiny-llada");
     let continuation = &CONTINUATION[..3];
     let mut bound = 0.0;
     for count in 1..=3usize {
         let sets: Vec<u32> = (0..8u32).filter(|set| set.count_ones() as usize == count).collect();
         for set in &sets {
             let masked: Vec<usize> = (0..3).filter(|index| set >> index & 1 == 1).collect();
-            let all = naive(&mut model, &CONTEXT, continuation, &masked, 0.0);
+            let all = naive(&model, &CONTEXT, continuation, &masked, 0.0);
             bound += all * 3.0 / count as f64 / sets.len() as f64 / 3.0;
         }
     }
     let options = LikelihoodOptions { draws: 4096, ..LikelihoodOptions::default() };
-    let found = model.log_likelihood(&CONTEXT, continuation, &options, &mut || true).unwrap().log_probability;
+    let found = model.log_likelihood(&CONTEXT, continuation, &options).unwrap().log_probability;
     assert!((found - bound).abs() < 0.02 * bound.abs(), "{found} instead of {bound}");
 }
 
 #[test]
 fn one_token_is_asked_for_once() {
-    let mut model = model("tiny-llada");
-    let found = model.log_likelihood(&CONTEXT, &[12], &LikelihoodOptions::default(), &mut || true).unwrap();
+    let model = model("tiny-llada");
+    let found = model.log_likelihood(&CONTEXT, &[12], &LikelihoodOptions::default()).unwrap();
     assert_eq!(found.forwards, 1);
-    assert_near(found.log_probability, naive(&mut model, &CONTEXT, &[12], &[0], 0.0));
+    assert_near(found.log_probability, naive(&model, &CONTEXT, &[12], &[0], 0.0));
 }
 
 #[test]
@@ -250,7 +245,7 @@ fn probabilities_of_masks_lie_around_a_circle() {
 #[test]
 fn what_cannot_be_estimated_is_refused() {
     let refused = |name: &str, context: &[TokenId], continuation: &[TokenId], options: LikelihoodOptions| {
-        model(name).log_likelihood(context, continuation, &options, &mut || true).unwrap_err().to_string()
+        model(name).log_likelihood(context, continuation, &options).unwrap_err().to_string()
     };
     let plain = LikelihoodOptions::default();
     assert_eq!(
@@ -279,15 +274,16 @@ fn a_prompt_and_its_continuation_are_one_text() {
 
 #[test]
 fn it_ends_when_it_is_told_to() {
-    let mut model = model("tiny-llada");
+    let model = model("tiny-llada");
     let mut asked = 0;
     let mut once = || {
         asked += 1;
         false
     };
     let options = LikelihoodOptions { draws: 4096, ..LikelihoodOptions::default() };
-    let error = model.log_likelihood(&CONTEXT, &CONTINUATION, &options, &mut once).unwrap_err();
+    let pair = [(CONTEXT.to_vec(), CONTINUATION.to_vec())];
+    let error = model.log_likelihoods(&pair, &options, &mut once).unwrap_err();
     assert!(matches!(error, Error::Interrupted) && asked == 1);
     // The sequences were given back.
-    assert!(model.log_likelihood(&CONTEXT, &[12], &options, &mut || true).is_ok());
+    assert!(model.log_likelihood(&CONTEXT, &[12], &options).is_ok());
 }

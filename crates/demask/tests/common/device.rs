@@ -3,7 +3,7 @@
 use std::{fmt, path::Path};
 
 use demask::internals::{
-    DeviceOptions, ModelError, Opened,
+    DeviceOptions, ModelByHand, ModelError, Opened,
     checkpoint::ModelFiles,
     cpu::isa::Isa,
     tensor::{Backend, Dtype},
@@ -43,9 +43,9 @@ pub fn emulated(options: CudaOptions) -> impl Backend + 'static {
 
 impl Device {
     /// Loads the checkpoint of a directory.
-    pub fn load(self, directory: &Path, dtype: DtypeChoice) -> Result<Model, ModelError> {
+    pub fn load(self, directory: &Path, dtype: DtypeChoice) -> Result<ModelByHand, ModelError> {
         let files = ModelFiles::directory(directory)?;
-        match self {
+        let model = match self {
             Self::Cpu(isa) => {
                 let tier = Some(isa.tier());
                 let device = DeviceOptions { dtype, tier, threads: Some(2), ..DeviceOptions::default() };
@@ -56,6 +56,7 @@ impl Device {
                 let backend = emulated(CudaOptions { dtype, quantisation: None });
                 Opened::open(files)?.load_on(backend, None, &mut |_| true)
             }
-        }
+        };
+        Ok(model?.by_hand().unwrap_or_else(|error| panic!("{error}")))
     }
 }

@@ -5,15 +5,15 @@ mod device;
 
 use std::{collections::HashMap, ops::ControlFlow};
 
-use demask::Class;
+use demask::Request;
 use demask::internals::{
-    RequestId, Scheduler,
     cpu::{
         CpuBackend, CpuOptions,
         isa::{Isa, testable},
         linear::{Activations, Products, Quantisation},
     },
     decode::Session,
+    engine::{RequestId, Scheduler},
     model_parts::{
         ArchSpec, Experts, Inspect, LayerRole, Mlp, Role, Rope, RopeScaling, Runner, WeightError, WeightSource,
         Weights, expected_tensors,
@@ -267,16 +267,16 @@ pub fn quantised(dtype: Dtype) -> Vec<Products> {
 pub fn together(network: Box<dyn Inspect>, sessions: Vec<Session>) -> (Vec<Session>, usize) {
     let mut scheduler = Scheduler::new().with_leak(|leak| panic!("{leak}"));
     let network = scheduler.add(network);
-    let ids = sessions.into_iter().map(|session| scheduler.submit(session, &[network], Class::default()).unwrap());
+    let ids = sessions.into_iter().map(|session| scheduler.submit(Request::new(session), &[network]).unwrap());
     let ids: Vec<RequestId> = ids.collect();
     let (mut over, mut most) = (Vec::new(), 0);
     while !scheduler.is_idle() {
-        most = most.max(scheduler.step(&mut |_, _| ControlFlow::Continue(()), &mut over).works);
+        most = most.max(scheduler.step(&mut |_| ControlFlow::Continue(()), &mut over).requests);
     }
-    over.sort_by_key(|finished| ids.iter().position(|id| *id == finished.id));
-    let sessions = over.into_iter().map(|finished| {
-        finished.end.unwrap();
-        finished.work
+    over.sort_by_key(|request| ids.iter().position(|id| *id == request.id()));
+    let sessions = over.into_iter().map(|request| {
+        request.end().unwrap().as_ref().unwrap();
+        request.into_job().unwrap()
     });
     (sessions.collect(), most)
 }

@@ -1,7 +1,7 @@
 //! Files that mix block formats as converters do: weights stay in their blocks and compute what they stand for.
 
 use demask::internals::{
-    DeviceOptions, Opened,
+    DeviceOptions, ModelByHand, Opened,
     cpu::isa::Isa,
     tensor::{BlockFormat, Dtype, TensorView},
 };
@@ -172,8 +172,8 @@ fn kind(format: BlockFormat) -> u32 {
     }
 }
 
-fn load(bytes: Vec<u8>, device: &DeviceOptions) -> Model {
-    Model::load(in_memory("mixed", bytes), device, &mut |_| true).unwrap()
+fn load(bytes: Vec<u8>, device: &DeviceOptions) -> ModelByHand {
+    Model::load(in_memory("mixed", bytes), device, &mut |_| true).unwrap().by_hand().unwrap()
 }
 
 fn devices() -> Vec<DeviceOptions> {
@@ -236,8 +236,8 @@ fn weights_without_a_kernel_of_their_own_are_told_and_counted() {
         let anew = DeviceOptions { quantize: WeightChoice::Q8, ..device.clone() };
         assert!(opened.widened(&anew).unwrap().is_empty(), "{format}: what was asked for is no news");
         let model = opened.load(&device, &[], &mut |_| true).unwrap();
-        assert_eq!(model.network().weight_bytes() as u64, told.weights, "{format}");
-        let device = model.network().describe();
+        assert_eq!(model.weight_bytes() as u64, told.weights, "{format}");
+        let device = model.device().to_owned();
         let weights = if kept == "bf16" { ", bf16".to_owned() } else { format!(", bf16, {kept} weights") };
         assert!(device.ends_with(&weights), "{format}: {device}");
         let own = matches!(format, BlockFormat::Q4_1 | BlockFormat::Q5_1);
@@ -288,7 +288,7 @@ fn memory_on_a_gpu_is_what_was_told_and_the_table_is_widened() {
             let told = opened.footprint(&device, &[]).unwrap();
             let emulator = Emulator::new(Schedule::Forward).unwrap();
             let backend = CudaBackend::new(emulator, CudaOptions { dtype, quantisation: None });
-            let model = opened.load_on(backend, None, &mut |_| true).unwrap();
+            let model = opened.load_on(backend, None, &mut |_| true).unwrap().by_hand().unwrap();
             let network = model.network();
             assert_eq!(network.weight_bytes() as u64, told.weights, "{mixture:?} {dtype}");
             let table = network.weight_bytes() - network.forward_bytes();

@@ -6,7 +6,7 @@ mod writer;
 use std::path::{Path, PathBuf};
 
 use demask::internals::{
-    DeviceOptions, Opened,
+    DeviceOptions, ModelByHand, Opened,
     checkpoint::{Checkpoint, ModelFiles},
     model_parts::ArchSpec,
     tensor::Bytes,
@@ -31,16 +31,16 @@ fn directory(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt").join(name)
 }
 
-fn load(files: ModelFiles) -> Model {
+fn load(files: ModelFiles) -> ModelByHand {
     let device = DeviceOptions { dtype: DtypeChoice::F32, threads: Some(2), ..DeviceOptions::default() };
     let opened = Opened::open(files).unwrap();
     let told = opened.footprint(&device, &[]).unwrap();
-    let model = opened.load(&device, &[], &mut |_| true).unwrap();
+    let model = opened.load(&device, &[], &mut |_| true).unwrap().by_hand().unwrap();
     assert_eq!(told.weights, model.network().weight_bytes() as u64);
     model
 }
 
-fn logits(model: &mut Model) -> Vec<f32> {
+fn logits(model: &mut ModelByHand) -> Vec<f32> {
     let tokens: Vec<u32> = (0..24).map(|index| index * 37 % 90).collect();
     let mask = model.prompter().facts().mask;
     model.network_mut().inspect(&tokens, mask, false).unwrap().logits
@@ -133,7 +133,7 @@ fn quantised_files_run_in_bf16_and_tell_their_types() {
     let dtypes: Vec<_> = checkpoint.weights().dtypes().iter().map(|(dtype, _)| dtype.to_string()).collect();
     assert_eq!(dtypes, ["f32", "q8_0"]);
     let options = DeviceOptions { activations: ActivationChoice::Plain, ..DeviceOptions::default() };
-    let model = Model::from_checkpoint(checkpoint, &options, &mut |_| true).unwrap();
+    let model = Model::from_checkpoint(checkpoint, &options, &mut |_| true).unwrap().by_hand().unwrap();
     let device = model.network().describe();
     assert!(device.ends_with("bf16, q8 weights"), "{device}");
 }

@@ -17,13 +17,14 @@ use std::{
 };
 
 use cases::{Case, DecodeFile, Forward, Input};
+use demask::DtypeChoice;
 use demask::internals::{
+    ModelByHand,
     cpu::isa::{Isa, Tier},
     decode::{Event, Exactness, Session, SessionOptions, StopRule},
     step::{Mask, NO_TOKEN},
     tensor::Score,
 };
-use demask::{DtypeChoice, Model};
 use device::Device;
 
 /// Largest accepted distance in f32, relative to the largest magnitude of the expected tensor.
@@ -125,12 +126,12 @@ fn checkpoint(folder: &Path, name: &str) -> PathBuf {
     path
 }
 
-fn load(folder: &Path, name: &str, on: Device, dtype: DtypeChoice) -> Model {
+fn load(folder: &Path, name: &str, on: Device, dtype: DtypeChoice) -> ModelByHand {
     on.load(&checkpoint(folder, name), dtype).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// Loads a checkpoint whose logits are divided by a temperature.
-fn load_tempered(folder: &Path, name: &str, on: Device, temperature: f64) -> Model {
+fn load_tempered(folder: &Path, name: &str, on: Device, temperature: f64) -> ModelByHand {
     if temperature == 1.0 {
         return load(folder, name, on, DtypeChoice::F32);
     }
@@ -149,13 +150,13 @@ fn distance(found: &[f32], expected: &[f32]) -> f32 {
 }
 
 /// Whether a network's experts are chosen by sigmoids.
-fn is_sigmoid(model: &Model) -> bool {
+fn is_sigmoid(model: &ModelByHand) -> bool {
     model.prompter().spec().experts.as_ref().is_some_and(|experts| experts.rule.score == Score::Sigmoid)
 }
 
 /// Compares some inputs of one forward file; answers the largest distance.
 fn check_forward(
-    model: &mut Model,
+    model: &mut ModelByHand,
     (forward, inputs): (&Forward, &[&Input]),
     tolerance: f32,
     failures: &mut Vec<String>,
@@ -246,7 +247,7 @@ struct Trace {
     canvas: Vec<u32>,
 }
 
-fn run(model: &mut Model, session: Session) -> Result<Trace, String> {
+fn run(model: &mut ModelByHand, session: Session) -> Result<Trace, String> {
     let mask = model.prompter().facts().mask_id.unwrap_or(NO_TOKEN);
     let mut session = model.decode(session).map_err(|error| error.to_string())?;
     let mut trace = Trace::default();
@@ -266,7 +267,7 @@ fn run(model: &mut Model, session: Session) -> Result<Trace, String> {
             Event::Commit { position, token, .. } => commits.push((position, token)),
             // What is taken back is the mask in the references' words.
             Event::Replace { position, to, .. } => commits.push((position, to.unwrap_or(mask))),
-            Event::Draft { .. } | Event::Target { .. } => {}
+            _ => {}
         }
     }
     trace.steps.iter_mut().for_each(|step| step.sort_unstable());

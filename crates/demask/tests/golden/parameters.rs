@@ -501,7 +501,8 @@ fn freedave_block(said: &Said, case: &Case, base: SessionOptions) -> Result<Sess
             Some(-1.0) => Remasking::LeftToRight,
             Some(other) => return Err(format!("alg_temp {other} is not one of 0 and -1")),
         },
-        stop: if said.early_exit { StopRule::WholeBlock { fill: case.eos_id } } else { StopRule::Never },
+        stop: if said.early_exit { StopRule::WholeBlock } else { StopRule::Never },
+        fill: case.eos_id,
         ..base
     })
 }
@@ -523,7 +524,8 @@ fn guided(
         decoder: decoder.parse().map_err(|error| format!("{error}"))?,
         cache: said.cache.as_deref().unwrap_or("none").parse().map_err(|error| format!("{error}"))?,
         end_ids: vec![case.eos_id],
-        stop: StopRule::PrefixFill { fill: case.eos_id },
+        stop: StopRule::PrefixFill,
+        fill: case.eos_id,
         guide: Some(GuideOptions {
             facts: guide.ok_or("a case without a guider")?.clone(),
             end_ids: vec![case.eos_id],
@@ -604,7 +606,7 @@ fn freecache(said: &Said, case: &Case, base: SessionOptions) -> Result<SessionOp
     let block = said.block_length.unwrap_or(256);
     let freeze = said.freeze.as_deref().unwrap_or("reference");
     let dream = base.facts.shift == 1;
-    let (fill, run) = (case.eos_id, said.run.unwrap_or(5));
+    let run = said.run.unwrap_or(5);
     Ok(SessionOptions {
         block_length: Some(block),
         steps: Some(said.steps.unwrap_or(if dream { 512 } else { 128 })),
@@ -613,9 +615,10 @@ fn freecache(said: &Said, case: &Case, base: SessionOptions) -> Result<SessionOp
         cache: parsed(&format!("freecache:block={block},freeze={freeze}"))?,
         stop: match (said.stop, dream) {
             (false, _) => StopRule::Never,
-            (true, true) => StopRule::EndRun { fill, run },
-            (true, false) => StopRule::FillBehind { fill },
+            (true, true) => StopRule::EndRun(run),
+            (true, false) => StopRule::FillBehind,
         },
+        fill: case.eos_id,
         ..base
     })
 }

@@ -1,14 +1,9 @@
 //! Drafts: each is computed as if it were alone on the canvas.
 
-use demask::internals::step::{Depth, Drift, Keep, Lanes, LayerRows, Mask, Probe, SequenceNeeds, StepPlan};
+use demask::internals::step::{Drift, Keep, Lanes, LayerRows, Mask, Probe, SequenceNeeds, StepPlan};
 
-/// Choices of rows, and where in depth they are made.
-const PARTIAL: [(Drift, Depth); 4] = [
-    (Drift::Value, Depth::BEHIND_FIRST),
-    (Drift::Key, Depth { whole: 0, shared: false }),
-    (Drift::Random { seed: 5 }, Depth { whole: 0, shared: false }),
-    (Drift::Value, Depth { whole: 1, shared: true }),
-];
+/// Choices of rows, and whether the first layer computes all.
+const PARTIAL: [(Drift, bool); 3] = [(Drift::Value, true), (Drift::Key, false), (Drift::Random { seed: 5 }, false)];
 
 use super::{Step, ask, assert_same, bits, full, needs, run, subset};
 use crate::common::{Dice, devices, processor, runner, specs};
@@ -76,15 +71,15 @@ fn freedave_i7_i8_partly_computed_drafts_are_isolated_and_the_accepted_one_stays
     const LANES: usize = 3;
     for (name, spec) in specs().into_iter().filter(|(_, spec)| spec.attention == Mask::Full) {
         for (device, dtype) in devices(name) {
-            for (by, depth) in PARTIAL {
-                let what = format!("{name} {device} {dtype} {by:?} {depth:?}");
+            for (by, first_whole) in PARTIAL {
+                let what = format!("{name} {device} {dtype} {by:?} {first_whole}");
                 let (ask, mut dice) = (ask(), Dice::new(15));
                 let prefill = full(&spec, &mut dice, LENGTH);
                 let mut plan = StepPlan { visible: LENGTH as u32, lanes: Lanes::Drafts(3), ..StepPlan::default() };
                 plan.live.set_range(8..LENGTH as u32);
                 plan.predict.set_range(20..38);
                 let probe = Some(Probe { rows: (12..LENGTH as u32).into(), keep: 6, by });
-                plan.layers = LayerRows::Partial { compute: (8..11).into(), probe, depth };
+                plan.layers = LayerRows::Partial { compute: (8..11).into(), probe, first_whole };
                 let live = plan.live.len();
                 // Most tokens are those of the prefill, so that what has drifted is a choice.
                 let mut tokens = prefill.tokens[8..].repeat(LANES);
@@ -93,7 +88,7 @@ fn freedave_i7_i8_partly_computed_drafts_are_isolated_and_the_accepted_one_stays
                 }
                 let drafts = Step { tokens, plan };
                 let mut after = full(&spec, &mut dice, LENGTH);
-                after.plan.layers = LayerRows::Partial { compute: (0..2).into(), probe: None, depth: Depth::default() };
+                after.plan.layers = LayerRows::Partial { compute: (0..2).into(), probe: None, first_whole: false };
                 let run_with = |lanes: usize, drafts: &Step, keep: Option<Keep>| {
                     let mut network = runner(&spec, device, dtype, lanes.min(2));
                     let id = network.open(&SequenceNeeds { increments: true, ..needs(LENGTH, lanes) }).unwrap();

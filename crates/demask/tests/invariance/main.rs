@@ -10,8 +10,8 @@ use demask::internals::{
     cpu::linear::Products,
     model_parts::{ArchSpec, Inspect},
     step::{
-        Blend, BlendWith, Depth, Drift, HeadAsk, HeadRequest, Keep, Lanes, LayerRows, Mask, Positions, Predictions,
-        Probe, SequenceId, SequenceNeeds, SequenceStep, StepPlan,
+        Blend, BlendWith, Drift, HeadAsk, HeadRequest, Keep, Lanes, LayerRows, Mask, Positions, Predictions, Probe,
+        SequenceId, SequenceNeeds, SequenceStep, StepPlan,
     },
 };
 
@@ -349,7 +349,7 @@ fn bad_plans_are_refused() {
     let keep = Keep { lane: 0, positions: (2..4).into() };
     assert_eq!(refusal(&|step| step.plan.keep = Some(keep.clone())), "position 2 was not in the last step's drafts");
     assert_eq!(refusal(&|step| step.plan.lanes = Lanes::Drafts(1)), "1 drafts, 0 reserved");
-    let partial = LayerRows::Partial { compute: Positions::new(), probe: None, depth: Depth::BEHIND_FIRST };
+    let partial = LayerRows::Partial { compute: Positions::new(), probe: None, first_whole: true };
     assert_eq!(
         refusal(&|step| step.plan.layers = partial.clone()),
         "partly computed layers without reserved increments"
@@ -358,7 +358,7 @@ fn bad_plans_are_refused() {
     let probing = |network: &dyn Inspect, compute: std::ops::Range<u32>, rows: std::ops::Range<u32>, keep: usize| {
         let mut step = good.clone();
         let probe = Some(Probe { rows: rows.into(), keep, by: Drift::Value });
-        step.plan.layers = LayerRows::Partial { compute: compute.into(), probe, depth: Depth::BEHIND_FIRST };
+        step.plan.layers = LayerRows::Partial { compute: compute.into(), probe, first_whole: true };
         network
             .check(&[step.of(cached, &ask)])
             .map_err(|error| error.to_string().split(": ").nth(1).unwrap().to_owned())

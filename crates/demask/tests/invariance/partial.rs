@@ -1,6 +1,6 @@
 //! Partly computed layers: the other rows add what was stored.
 
-use demask::internals::step::{Depth, Drift, LayerRows, Mask, Positions, Probe, SequenceNeeds};
+use demask::internals::step::{Drift, LayerRows, Mask, Positions, Probe, SequenceNeeds};
 
 use super::{ask, assert_same, full, needs, run, subset};
 use crate::common::{Dice, devices, processor, runner, specs};
@@ -23,21 +23,16 @@ fn caches_t1_t2_choosing_all_rows_equals_computing_all_rows() {
                 let mut answers = Vec::new();
                 for layers in [
                     LayerRows::All,
-                    LayerRows::Partial { compute: (0..40).into(), probe: None, depth: Depth::BEHIND_FIRST },
+                    LayerRows::Partial { compute: (0..40).into(), probe: None, first_whole: true },
                     LayerRows::Partial {
                         compute: (0..10).into(),
                         probe: Some(Probe { rows: (10..40).into(), keep: 30, by }),
-                        depth: Depth::BEHIND_FIRST,
+                        first_whole: true,
                     },
                     LayerRows::Partial {
                         compute: Positions::new(),
                         probe: Some(Probe { rows: (0..40).into(), keep: 40, by }),
-                        depth: Depth::default(),
-                    },
-                    LayerRows::Partial {
-                        compute: (0..10).into(),
-                        probe: Some(Probe { rows: (10..40).into(), keep: 30, by }),
-                        depth: Depth { whole: 1, shared: true },
+                        first_whole: false,
                     },
                 ] {
                     let mut network = runner(&spec, device, dtype, 2);
@@ -65,7 +60,7 @@ fn reused_rows_reproduce_an_unchanged_canvas() {
     let mut network = runner(&spec, device, dtype, 1);
     let id = network.open(&increments(40)).unwrap();
     let first = run(&mut *network, &[step.of(id, &ask)]).remove(0);
-    step.plan.layers = LayerRows::Partial { compute: Positions::new(), probe: None, depth: Depth::default() };
+    step.plan.layers = LayerRows::Partial { compute: Positions::new(), probe: None, first_whole: false };
     let second = run(&mut *network, &[step.of(id, &ask)]).remove(0);
     let most = first.logits.iter().zip(&second.logits).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
     assert!(most < 1e-4, "{most}");
@@ -83,7 +78,7 @@ fn partly_computed_rows_join_a_batch() {
         partial.plan.layers = LayerRows::Partial {
             compute: (0..3).into(),
             probe: Some(Probe { rows: (12..40).into(), keep: 7, by: Drift::Value }),
-            depth: Depth::BEHIND_FIRST,
+            first_whole: true,
         };
         let other = subset(&spec, &mut dice, 24);
         let mut answers = Vec::new();

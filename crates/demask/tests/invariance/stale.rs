@@ -4,8 +4,8 @@ use demask::internals::{
     cpu::{CpuOptions, linear::Activations},
     model_parts::{ArchSpec, Inspect, Rope},
     step::{
-        Blend, BlendWith, Depth, Drift, HeadAsk, Keep, Lanes, LayerRows, Mask, Predictions, Probe, SequenceId,
-        SequenceNeeds, SequenceStep, StepPlan,
+        Blend, BlendWith, Drift, HeadAsk, Keep, Lanes, LayerRows, Mask, Predictions, Probe, SequenceId, SequenceNeeds,
+        SequenceStep, StepPlan,
     },
 };
 
@@ -48,7 +48,7 @@ fn script(spec: &ArchSpec) -> Vec<Step> {
     if spec.attention == Mask::Full {
         let mut layers = part(spec, &mut dice, 0..44);
         let probe = Some(Probe { rows: (20..44).into(), keep: 5, by: Drift::Value });
-        layers.plan.layers = LayerRows::Partial { compute: (3..9).into(), probe, depth: Depth::BEHIND_FIRST };
+        layers.plan.layers = LayerRows::Partial { compute: (3..9).into(), probe, first_whole: true };
         steps.push(layers);
     }
     steps

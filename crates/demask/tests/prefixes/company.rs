@@ -2,10 +2,7 @@
 
 use std::{collections::HashMap, ops::ControlFlow};
 
-use demask::internals::{
-    decode::{ModelFacts, Session},
-    step::TokenId,
-};
+use demask::internals::{decode::ModelFacts, step::TokenId};
 
 use super::{ALL, Bench, PAGE, commits, exactness::methods, session, tokens};
 use crate::common::Dice;
@@ -78,12 +75,12 @@ fn whoever_ends_while_it_publishes_leaves_no_page_held() {
     let make = |bench: &Bench| session(&bench.facts, &tokens(2 * PAGE), 20, ("static", "block"));
     bench.submit(make(&bench));
     let (mut over, mut seen) = (Vec::new(), 0);
-    let mut look = |_, _: &mut Session| {
+    let mut look = |_: &mut demask::Request| {
         seen += 1;
         if seen == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     bench.scheduler.step(&mut look, &mut over);
-    assert_eq!((over.len(), over[0].end.is_err()), (1, true));
+    assert_eq!((over.len(), over[0].end().unwrap().is_err()), (1, true));
     assert_eq!(bench.idle(), 2);
     assert_eq!(bench.run(make(&bench)).counts().cached, 2 * PAGE);
 }

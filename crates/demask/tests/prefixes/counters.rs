@@ -1,6 +1,6 @@
 //! Counters of prefixes: tokens that were looked up, tokens that were found, and pages.
 
-use demask::{Class, Options};
+use demask::Options;
 
 use super::{ALL, Bench, question, session, tokens};
 use crate::batch::load;
@@ -18,12 +18,11 @@ fn queries_and_hits_are_counted_in_tokens() {
 /// An engine that was asked to keeps prefixes, and tells of it.
 #[test]
 fn an_engine_tells_pages_queries_and_hits() {
-    let mut model = load("demo-sdar");
-    model.set_prefix_cache(ALL);
-    let engine = model.into_engine().unwrap();
-    let handle = engine.handle();
+    let model = load("demo-sdar");
+    model.set_prefix_cache(ALL).unwrap();
+    let handle = model.handle();
     let options = Options { gen_length: Some(32), ..Options::default() };
-    let answers = [0, 1].map(|_| handle.generate(question(1), &options, Class::default()).unwrap().wait().unwrap());
+    let answers = [0, 1].map(|_| handle.generate_with(question(1), &options).unwrap());
     assert_eq!(answers[0].text, answers[1].text);
     let cached = answers[1].receipt.decoding.cached_tokens;
     assert!(cached > 0);
@@ -32,10 +31,10 @@ fn an_engine_tells_pages_queries_and_hits() {
     let without = serde_json::to_value(&answers[0].receipt).unwrap();
     assert_eq!(without.get("cached_tokens"), None, "what did not happen is not told");
     // A look comes after the counts of the forward before it.
-    handle.look(|_| ()).unwrap();
+    handle.with_network(|_| ()).unwrap();
     let network = handle.counters().networks[0];
     let found = network.prefixes.unwrap();
     assert_eq!((found.hits, network.pages.used), (cached as u64, 0));
     assert!(network.pages.idle > 0 && network.page_capacity.unwrap() > network.pages.idle as u64);
-    engine.drain();
+    model.drain();
 }

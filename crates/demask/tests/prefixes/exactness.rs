@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 
 use demask::{
-    Class, Generation, Model, Options, Prompt,
+    Generation, Options, Prompt,
     internals::{
-        Outcome,
+        ModelByHand,
         decode::{Session, SessionOptions},
         step::{Mask, TokenId},
     },
@@ -13,7 +13,7 @@ use demask::{
 
 use super::{ALL, Bench, PAGE, commits, options, question, session, tokens};
 use crate::{
-    batch::{answer, load},
+    batch::by_hand,
     common::{Device, devices, specs},
 };
 
@@ -108,11 +108,11 @@ fn lengths_around_blocks_and_pages_are_right() {
 /// The demo's models in their own words, through the face.
 #[test]
 fn demo_models_answer_the_same_cold_and_warm() {
-    let told = |options: &Options, model: &mut Model, index| -> Generation {
-        model.watch(&question(index), options, &mut |_| ControlFlow::Continue(())).unwrap()
+    let told = |options: &Options, model: &mut ModelByHand, index| -> Generation {
+        model.generate_with(question(index), options).unwrap()
     };
     for (name, decoders) in [("demo-sdar", &["static", "freedave", "threshold:tau=0.9"][..]), ("demo-qwen", &["ar"])] {
-        let (mut plain, mut keeping) = (load(name), load(name));
+        let (mut plain, mut keeping) = (by_hand(name), by_hand(name));
         keeping.set_prefix_cache(ALL);
         keeping.scheduler().0.set_leak(|leak| panic!("{leak}"));
         for decoder in decoders {
@@ -138,8 +138,9 @@ fn demo_models_answer_the_same_cold_and_warm() {
         }
         let prompt = Prompt::Tokens(tokens(4 * PAGE));
         let short = Options { gen_length: Some(8), ..Options::default() };
-        let cached = |model: &mut Model, salt: &str| {
-            let prepared = model.prepare(&prompt, &short).unwrap().with_cache_salt(salt);
+        let cached = |model: &mut ModelByHand, salt: &str| {
+            let mut prepared = model.prepare(&prompt, &short).unwrap();
+            prepared.set_cache_salt(salt);
             model.answer(prepared, &mut |_| ControlFlow::Continue(())).unwrap().receipt.decoding.cached_tokens
         };
         assert_eq!(["a", "b", "a", "b"].map(|salt| cached(&mut keeping, salt) > 0), [false, false, true, true]);
@@ -209,19 +210,18 @@ fn models_with_full_attention_share_nothing() {
 /// Nobody who did not ask for it shares anything.
 #[test]
 fn nothing_is_shared_unless_somebody_asks() {
-    let mut model = load("demo-sdar");
+    let mut model = by_hand("demo-sdar");
     let options = Options { gen_length: Some(16), ..Options::default() };
     for _ in 0..2 {
         let prepared = model.prepare(&question(1), &options).unwrap();
-        let id = model.submit(prepared, Class::default()).unwrap();
+        let id = model.submit(prepared).unwrap();
         let mut over = Vec::new();
         while over.is_empty() {
-            over = model.step(&mut |_, _| ControlFlow::Continue(()));
+            over = model.step(&mut |_| ControlFlow::Continue(()));
         }
         let (found, outcome) = over.remove(0);
         assert_eq!(found, id);
-        assert!(matches!(&outcome, Ok(Outcome::Answer(_))));
-        assert_eq!(answer(outcome).unwrap().receipt.decoding.cached_tokens, 0);
+        assert_eq!(model.generation(outcome).unwrap().receipt.decoding.cached_tokens, 0);
     }
     let (scheduler, networks) = model.scheduler();
     let counters = scheduler.network_counters(networks[0]).unwrap();

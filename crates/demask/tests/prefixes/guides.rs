@@ -3,10 +3,11 @@
 use std::{collections::HashMap, ops::ControlFlow};
 
 use demask::{
-    Class, Model, Options,
+    Options, Request,
     internals::{
-        Scheduler,
+        ModelByHand,
         decode::{GuideOptions, ModelFacts, Session, SessionOptions},
+        engine::Scheduler,
         step::Mask,
         tensor::Dtype,
     },
@@ -14,7 +15,7 @@ use demask::{
 
 use super::{ALL, Bench, PAGE, best, commits, options, question, tokens};
 use crate::{
-    batch::load,
+    batch::by_hand,
     common::{runner, specs},
 };
 
@@ -42,32 +43,24 @@ fn guidance_shares_nothing_of_its_twin() {
 #[test]
 fn a_guide_shares_what_it_has_read() {
     let models = || {
-        let mut model = load("demo-llada");
-        model.set_guide(load("demo-qwen")).unwrap();
+        let mut model = by_hand("demo-llada");
+        model.set_guide(by_hand("demo-qwen")).unwrap();
         model.scheduler().0.set_leak(|leak| panic!("{leak}"));
         model
     };
     let (mut plain, mut keeping) = (models(), models());
     keeping.set_prefix_cache(ALL);
-    for (align, target) in [("bytes", "dlm"), ("table", "dlm"), ("pieces", "dlm")] {
-        let options = Options {
-            decoder: Some(format!("guided:align={align},target={target}").parse().unwrap()),
-            gen_length: Some(32),
-            ..Options::default()
-        };
-        let told = |model: &mut Model, index| {
-            model.watch(&question(index), &options, &mut |_| ControlFlow::Continue(())).unwrap()
-        };
-        for index in 0..3 {
-            let cold = told(&mut plain, index);
-            let _ = told(&mut keeping, index);
-            let warm = told(&mut keeping, index);
-            assert_eq!((&warm.text, &warm.canvas), (&cold.text, &cold.canvas), "{align} {index}");
-            let [cold, warm] = [cold, warm].map(|one| one.receipt.guide.unwrap());
-            assert_eq!((cold.accepted, cold.rejected), (warm.accepted, warm.rejected), "{align} {index}");
-            assert!(warm.cached_tokens >= PAGE && cold.cached_tokens == 0, "{align}: {}", warm.cached_tokens);
-            assert_eq!(warm.rows + warm.cached_tokens, cold.rows, "{align} {index}");
-        }
+    let options = Options { decoder: Some("guided".parse().unwrap()), gen_length: Some(32), ..Options::default() };
+    let told = |model: &mut ModelByHand, index| model.generate_with(question(index), &options).unwrap();
+    for index in 0..3 {
+        let cold = told(&mut plain, index);
+        let _ = told(&mut keeping, index);
+        let warm = told(&mut keeping, index);
+        assert_eq!((&warm.text, &warm.canvas), (&cold.text, &cold.canvas), "{index}");
+        let [cold, warm] = [cold, warm].map(|one| one.receipt.guide.unwrap());
+        assert_eq!((cold.accepted, cold.rejected), (warm.accepted, warm.rejected), "{index}");
+        assert!(warm.cached_tokens >= PAGE && cold.cached_tokens == 0, "{}", warm.cached_tokens);
+        assert_eq!(warm.rows + warm.cached_tokens, cold.rows, "{index}");
     }
     let (scheduler, networks) = keeping.scheduler();
     let idle = |network: usize| scheduler.network_counters(networks[network]).unwrap().pages;
@@ -87,6 +80,7 @@ fn canvas_and_guide_both_share() {
         context: 512,
         layers: 3,
         blocks: demask_step::BlockRules::default(),
+        free_rows: demask_decode::FREE_ROWS,
     };
     let run = |bytes: u64, rounds: usize| {
         let mut scheduler = Scheduler::new().with_leak(|leak| panic!("{leak}"));
@@ -104,12 +98,12 @@ fn canvas_and_guide_both_share() {
             };
             let own = options(&facts(Mask::blocks(4), 0, Some(69)), &tokens(70), 40, ("guided", "block"));
             let session = Session::new(SessionOptions { guide: Some(guide), ..own }).unwrap();
-            scheduler.submit(session, &on, Class::default()).unwrap();
+            scheduler.submit(Request::new(session), &on).unwrap();
             let mut over = Vec::new();
             while over.is_empty() {
-                scheduler.step(&mut |_, _| ControlFlow::Continue(()), &mut over);
+                scheduler.step(&mut |_| ControlFlow::Continue(()), &mut over);
             }
-            let mut session = over.remove(0).work;
+            let mut session = over.remove(0).into_job::<Session>().unwrap();
             (commits(&mut session), session.counts().cached, session.counts().guide.cached)
         };
         (0..rounds).map(one).collect::<Vec<_>>()

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use demask::internals::{
+    engine::NetworkCounters,
     model_parts::{Inspect, Runner, Weights},
-    scheduler::NetworkCounters,
     step::{
         HeadAsk, Mask, Network, OpenError, Pages, PlanError, Predictions, Prefix, SequenceId, SequenceNeeds,
         SequenceStep, StepPlan, TokenId,

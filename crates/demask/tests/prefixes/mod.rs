@@ -11,13 +11,12 @@ mod pieces;
 use std::ops::ControlFlow;
 
 use demask::{
-    Class, Prompt,
+    Prompt, Request,
     internals::{
-        Finished, NetworkId, RequestId, Scheduler,
         cpu::isa::Isa,
         decode::{CanvasSpec, Event, ModelFacts, Session, SessionOptions, StopRule},
+        engine::{NetworkCounters, NetworkId, RequestError, RequestId, Scheduler},
         model_parts::{ArchSpec, Inspect},
-        scheduler::NetworkCounters,
         step::{Mask, SequenceNeeds, TokenId},
         tensor::Dtype,
     },
@@ -36,7 +35,7 @@ type Commits = Vec<(u32, TokenId, u32)>;
 fn commits(session: &mut Session) -> Commits {
     let commit = |event| match event {
         Event::Commit { position, token, confidence, .. } => Some((position, token, confidence.to_bits())),
-        Event::Step { .. } | Event::Draft { .. } | Event::Target { .. } | Event::Replace { .. } => None,
+        _ => None,
     };
     session.events().filter_map(commit).collect()
 }
@@ -78,9 +77,23 @@ fn best() -> Isa {
     Isa::available().pop().unwrap()
 }
 
+/// A session that is over.
+struct Finished {
+    id: RequestId,
+    work: Session,
+    end: Result<(), RequestError>,
+}
+
+impl Finished {
+    fn of(request: Box<Request>) -> Self {
+        let (id, end) = (request.id(), request.end().unwrap().clone());
+        Self { id, end, work: request.into_job().unwrap() }
+    }
+}
+
 /// One network and its scheduler.
 struct Bench {
-    scheduler: Scheduler<Session, dyn Inspect>,
+    scheduler: Scheduler<dyn Inspect>,
     network: NetworkId,
     facts: ModelFacts,
 }
@@ -101,6 +114,7 @@ impl Bench {
             context: 512,
             layers: 3,
             blocks: demask_step::BlockRules::default(),
+            free_rows: demask_decode::FREE_ROWS,
         };
         Self { scheduler, network, facts }
     }
@@ -112,13 +126,13 @@ impl Bench {
     }
 
     fn submit(&mut self, session: Session) -> RequestId {
-        self.scheduler.submit(session, &[self.network], Class::default()).unwrap()
+        self.scheduler.submit(Request::new(session), &[self.network]).unwrap()
     }
 
-    fn step(&mut self) -> Vec<Finished<Session>> {
+    fn step(&mut self) -> Vec<Finished> {
         let mut over = Vec::new();
-        self.scheduler.step(&mut |_, _| ControlFlow::Continue(()), &mut over);
-        over
+        self.scheduler.step(&mut |_| ControlFlow::Continue(()), &mut over);
+        over.into_iter().map(Finished::of).collect()
     }
 
     fn run(&mut self, session: Session) -> Session {

@@ -4,15 +4,16 @@
 use std::ops::ControlFlow;
 
 use demask::{
-    LikelihoodOptions, Model, Options,
+    LikelihoodOptions, Options,
     internals::{
+        LikelihoodTask, ModelByHand,
         decode::{Session, SessionOptions},
         step::TokenId,
     },
 };
 
 use super::{ALL, Bench, PAGE, commits, exactness::methods, options, question, tokens};
-use crate::batch::load;
+use crate::batch::by_hand;
 
 /// An answer's commits, log-probabilities and counts.
 #[derive(Debug, PartialEq)]
@@ -88,21 +89,20 @@ fn pieces_behind_a_prefix_that_was_found_have_the_same_bits() {
 #[test]
 fn a_guide_that_reads_in_pieces_judges_the_same() {
     let models = |rows: usize| {
-        let mut model = load("demo-llada");
-        model.set_guide(load("demo-qwen")).unwrap();
+        let mut model = by_hand("demo-llada");
+        model.set_guide(by_hand("demo-qwen")).unwrap();
         model.set_piece_rows(rows);
         model
     };
     let (mut whole, mut cut) = (models(usize::MAX), models(9));
     for (decoder, index) in [("guided", 0), ("guided:verify=4", 1), ("guided:match=topk,target=dlm", 2)] {
         let options = Options { decoder: Some(decoder.parse().unwrap()), gen_length: Some(32), ..Options::default() };
-        let told =
-            |model: &mut Model| model.watch(&question(index), &options, &mut |_| ControlFlow::Continue(())).unwrap();
-        let before = |model: &mut Model| {
+        let told = |model: &mut ModelByHand| model.generate_with(question(index), &options).unwrap();
+        let before = |model: &mut ModelByHand| {
             let (scheduler, networks) = model.scheduler();
             scheduler.network_counters(networks[1]).unwrap().forwards
         };
-        let counted = |model: &mut Model| {
+        let counted = |model: &mut ModelByHand| {
             let first = before(model);
             let told = told(model);
             (told, before(model) - first)
@@ -120,10 +120,13 @@ fn a_guide_that_reads_in_pieces_judges_the_same() {
 fn a_likelihood_in_pieces_is_the_same_to_the_bit() {
     let (context, text): (Vec<TokenId>, Vec<TokenId>) = ((200..260).collect(), (260..300).collect());
     let told = |rows: usize, context: &[TokenId], top| {
-        let mut model = load("demo-qwen");
+        let mut model = by_hand("demo-qwen");
         model.set_piece_rows(rows);
         let options = LikelihoodOptions { top, ..LikelihoodOptions::default() };
-        let found = model.log_likelihood(context, &text, &options, &mut || true).unwrap();
+        let pair = [(context.to_vec(), text.clone())];
+        let task = model.prompter().likelihoods(&pair, &options, model.network().rows().capacity).unwrap();
+        let over = model.run(task.into(), &mut |_| ControlFlow::Continue(())).unwrap();
+        let found = over.job_as::<LikelihoodTask>().unwrap().likelihoods(0.0).remove(0);
         let (scheduler, networks) = model.scheduler();
         let forwards = scheduler.network_counters(networks[0]).unwrap().forwards;
         (found.log_probability.to_bits(), format!("{:?}", found.logprobs), found.flops.to_bits(), forwards)

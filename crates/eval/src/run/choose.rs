@@ -17,7 +17,7 @@ pub const LABEL: &str = "likelihood";
 
 impl Work<'_, '_> {
     /// Chooses an option for each problem.
-    pub(super) fn choose(mut self, model: &mut Model, pending: VecDeque<Item>) -> Result<(), RunError> {
+    pub(super) fn choose(mut self, model: &Model, pending: VecDeque<Item>) -> Result<(), RunError> {
         for item in pending {
             let Some(options) = self.item(item).0.likelihood else { continue };
             let options = LikelihoodOptions { seed: self.combination.seed, ..options };
@@ -34,7 +34,7 @@ impl Work<'_, '_> {
         Ok(())
     }
 
-    fn judge(&mut self, model: &mut Model, item: Item, options: &LikelihoodOptions) -> Result<Outcome, Error> {
+    fn judge(&mut self, model: &Model, item: Item, options: &LikelihoodOptions) -> Result<Outcome, Error> {
         let started = Instant::now();
         let (ask, problem) = self.item(item);
         let candidates = ask.candidates(problem);
@@ -65,14 +65,13 @@ fn receipt(model: &Model, likelihoods: &[Likelihood], seed: u64, total: f64) -> 
     let forwards: usize = likelihoods.iter().map(|one| one.forwards).sum();
     let flops: f64 = likelihoods.iter().map(|one| one.flops).sum();
     let seconds: f64 = likelihoods.iter().map(|one| one.seconds).sum();
-    let network = model.network();
-    let mut memory = json!({"weights": network.weight_bytes(), "peak": peak_memory()});
+    let mut memory = json!({"weights": model.weight_bytes(), "peak": peak_memory()});
     if let Some(device) = model.device_memory() {
         memory["device"] = json!(device);
     }
     json!({
         "model": model.name(),
-        "device": network.describe(),
+        "device": model.device(),
         "decoder": LABEL,
         "seed": seed,
         "nfe": forwards,
@@ -138,7 +137,7 @@ mod tests {
             assert_eq!(record.run, "likelihood");
             let mut of = |Candidate { context, text }: &Candidate| {
                 let (context, continuation) = model.prompter().pair(&Prompt::Raw(context.clone()), text).unwrap();
-                model.log_likelihood(&context, &continuation, &options, &mut || true).unwrap().log_probability
+                model.log_likelihood(&context, &continuation, &options).unwrap().log_probability
             };
             let expected: Vec<f64> = solutions(&problem).iter().map(&mut of).collect();
             assert_eq!(record.receipt["log_likelihoods"], json!(expected));

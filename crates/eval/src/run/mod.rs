@@ -6,7 +6,6 @@
 
 mod choose;
 mod configuration;
-mod curves;
 mod file;
 mod plan;
 mod rehearse;
@@ -28,7 +27,6 @@ use thiserror::Error;
 use crate::{Record, data::DataError, sandbox::Permission};
 
 pub use configuration::{about_model, configuration, fingerprint, outline};
-pub use curves::CURVES;
 pub use plan::{Ask, Means, Plan, Row, TaskPlan};
 pub use rehearse::{Prepare, Rehearsed, needs};
 pub use spec::{Asking, DeviceSpec, FileError, Heading, ModelSpec, RowSpec, Spec, TaskSpec, task};
@@ -184,7 +182,7 @@ pub struct Runs<'a> {
 
 /// Runs what `store` does not hold yet of those rows that this model answers.
 pub fn run(
-    model: &mut Model,
+    model: &Model,
     rows: &[usize],
     runs: Runs<'_>,
     store: &mut Store,

@@ -2,11 +2,8 @@
 
 use std::cmp::Reverse;
 
-use demask::internals::{
-    Prepared,
-    step::{Need, Work as _},
-};
-use demask::{Error, Options, Prompt};
+use demask::internals::{decode::Session, step::Need};
+use demask::{Error, Options, Prompt, Request};
 
 use super::{Ask, Plan, Row, RunError, TaskPlan, choose};
 use crate::tasks::TASKS;
@@ -23,7 +20,7 @@ pub struct Rehearsed {
 
 /// Gets a prompt ready to be answered: [`Opened::prepare`](demask::internals::Opened::prepare) of a model whose weights
 /// are not loaded yet, for example.
-pub type Prepare<'a> = dyn Fn(&Prompt, &Options) -> Result<Prepared, Error> + 'a;
+pub type Prepare<'a> = dyn Fn(&Prompt, &Options) -> Result<Request, Error> + 'a;
 
 impl Plan {
     /// Lays out the canvas of each task's longest prompt as a row asks for it, so that what cannot be run is refused before
@@ -48,10 +45,11 @@ fn rehearse(row: &Row, tasks: &[TaskPlan], prepare: &Prepare<'_>) -> Result<Rehe
         }
         let refused = |error| RunError::Row { row: row.told(), task: task.name.clone(), error: Box::new(error) };
         let answer = longest(prepare, ask, task, row.seeds[0]).map_err(refused)?;
-        let receipt = answer.session().receipt();
-        methods = format!("{}, cache {}", receipt.decoder, receipt.cache);
-        if positions(answer.needs()) >= positions(&needs) {
-            needs = answer.needs().to_vec();
+        if let Some((decoder, cache)) = answer.session().map(Session::methods) {
+            methods = format!("{decoder}, cache {cache}");
+        }
+        if positions(answer.job().needs()) >= positions(&needs) {
+            needs = answer.job().needs().to_vec();
         }
     }
     Ok(Rehearsed { label: row.label(&methods), needs })
@@ -85,7 +83,7 @@ fn asked_by_likelihood() -> String {
 }
 
 /// The longest prompt of a task, ready to be answered. Prompts that are too long are left out, if not all of them are.
-fn longest(prepare: &Prepare<'_>, ask: &Ask, task: &TaskPlan, seed: u64) -> Result<Prepared, Error> {
+fn longest(prepare: &Prepare<'_>, ask: &Ask, task: &TaskPlan, seed: u64) -> Result<Request, Error> {
     let options = Options { seed: Some(seed), ..ask.options.clone() };
     let mut prompts: Vec<Prompt> = task.problems.iter().map(|problem| ask.prompt(problem)).collect();
     prompts.sort_by_key(|prompt| Reverse(prompt.length()));

@@ -20,7 +20,7 @@ pub const RESULTS: &str = "results.jsonl";
 pub const CONFIGURATION: &str = "run.json";
 
 /// Version of [`CONFIGURATION`]: of its fields, and of how models and data are identified in it.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 /// Key of the version.
 const VERSION_KEY: &str = "version";
 
@@ -115,14 +115,6 @@ pub enum StoreError {
     /// Error: a record of another process does not belong to this run.
     #[error("what a worker returned is no result ({error}): its version of demask has to be this one")]
     Foreign {
-        /// The problem.
-        error: String,
-    },
-    /// Error: the file of cost curves has another content.
-    #[error("{} holds no cost curves ({error}): remove that file, or name another `out`", path.display())]
-    Curves {
-        /// The file.
-        path: PathBuf,
         /// The problem.
         error: String,
     },
@@ -588,14 +580,14 @@ mod tests {
         drop(store);
         let path = directory.path().join(CONFIGURATION);
         let text = fs::read_to_string(&path).unwrap();
-        assert!(text.starts_with("{\n  \"version\": 3,"), "{text}");
+        assert!(text.starts_with("{\n  \"version\": 4,"), "{text}");
         for (other, found) in [("", "1"), ("\"version\": 7,", "7")] {
-            fs::write(&path, text.replace("\"version\": 3,", other)).unwrap();
+            fs::write(&path, text.replace("\"version\": 4,", other)).unwrap();
             let told = "D holds results of another version of demask";
-            let told = format!("{told} (run.json has version {found}, expected 3): name another `out`");
+            let told = format!("{told} (run.json has version {found}, expected {VERSION}): name another `out`");
             assert_eq!(refused(directory.path(), &configuration(0)), told);
         }
-        fs::write(&path, text.replace("\"version\": 3,", "")).unwrap();
+        fs::write(&path, text.replace("\"version\": 4,", "")).unwrap();
         fs::write(directory.path().join(RESULTS), "").unwrap();
         assert!(Store::open(directory.path(), &configuration(0)).unwrap().records().is_empty());
     }

@@ -1,18 +1,18 @@
 //! One row at work on its items: requests join and leave the model's forwards, and each answer is judged and kept.
 
-use std::collections::{HashMap, VecDeque};
+use std::{collections::VecDeque, time::Duration};
 
-use std::ops::ControlFlow;
-
-use demask::internals::{Outcome as TaskOutcome, Prepared, RequestId};
-use demask::{Class, Error, Finish, Generation, Model};
+use demask::{
+    Error, Finish, Generation, Model, Request,
+    internals::engine::{EngineError, Group, Over, RequestError},
+};
 use serde_json::{Value, json};
 
-use super::{Ask, Combination, Happened, Item, RunError, RunObserver, Runs, Store, curves, tell};
+use super::{Ask, Combination, Happened, Item, RunError, RunObserver, Runs, Store, tell};
 use crate::{Counts, Gold, Problem, Record, Rule, Verdict, score::judge_program};
 
-/// An item under way, and its prompt in words.
-type Running = (Item, String);
+/// Time between two looks at whether the run is to go on.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 /// One combination at work.
 pub(super) struct Work<'a, 'o> {
@@ -29,53 +29,30 @@ impl<'a> Work<'a, '_> {
         (&plan.rows[self.combination.row].asks[at], &plan.tasks[at].problems[index])
     }
 
-    /// Answers what is pending.
-    pub fn answer(mut self, model: &mut Model, pending: VecDeque<Item>) -> Result<(), RunError> {
-        let mut running = HashMap::new();
-        let answered = self.answer_all(model, pending, &mut running);
-        // Those of a run that broke off: nobody waits for them.
-        for id in running.into_keys() {
-            model.cancel(id);
-        }
-        answered
-    }
-
-    fn answer_all(
-        &mut self,
-        model: &mut Model,
-        mut pending: VecDeque<Item>,
-        running: &mut HashMap<RequestId, Running>,
-    ) -> Result<(), RunError> {
+    /// Answers what is pending. Requests of a run that breaks off are cancelled.
+    pub fn answer(mut self, model: &Model, mut pending: VecDeque<Item>) -> Result<(), RunError> {
+        let mut running = Group::default();
         loop {
             while running.len() < self.runs.width
                 && let Some(item) = pending.pop_front()
             {
-                let prepared = self.prepare(model, item);
-                let chooses = prepared.as_ref().is_ok_and(|(_, answer)| answer.session().wants_curve());
-                if let Some(directory) = self.store.directory().filter(|_| chooses) {
-                    curves::settle(model, directory)?;
-                }
-                let submitted =
-                    prepared.and_then(|(prompt, answer)| Ok((model.submit(answer, Class::default())?, prompt)));
-                match submitted {
-                    Ok((id, prompt)) => {
-                        running.insert(id, (item, prompt));
-                    }
+                match self.prepare(model, item) {
+                    Ok((prompt, request)) => running.add((item, prompt), model.submit(request)),
                     Err(error) => self.refuse(item, error)?,
                 }
             }
             if running.is_empty() {
                 return Ok(());
             }
-            for (id, outcome) in model.step(&mut |_, _| ControlFlow::Continue(())) {
-                let Some((item, prompt)) = running.remove(&id) else { continue };
-                match outcome {
-                    Ok(TaskOutcome::Answer(answer)) => {
+            for Over { key: (item, prompt), result, .. } in running.over_within(PATIENCE) {
+                match result {
+                    Ok(answer) => {
                         let counts = self.counts(model, item, &answer);
-                        self.keep(item, prompt, counts, *answer)?;
+                        self.keep(item, prompt, counts, answer)?;
                     }
-                    Ok(TaskOutcome::Likelihoods(_) | TaskOutcome::Session(_)) => {}
-                    Err(error) => return Err(self.broken(item, error)),
+                    // It could never run: the others go on.
+                    Err(EngineError::Request(RequestError::Refused(error))) => self.refuse(item, error.into())?,
+                    Err(error) => return Err(self.broken(item, error.into())),
                 }
             }
             tell(self.observer, Happened::Step)?;
@@ -83,7 +60,7 @@ impl<'a> Work<'a, '_> {
     }
 
     /// Gets an item ready to be answered: its prompt in words, and the request.
-    fn prepare(&self, model: &Model, (at, index): Item) -> Result<(String, Prepared), Error> {
+    fn prepare(&self, model: &Model, (at, index): Item) -> Result<(String, Request), Error> {
         let (ask, problem) = self.item((at, index));
         let prompt = ask.prompt(problem);
         let words = model.prompter().in_words(&prompt)?;

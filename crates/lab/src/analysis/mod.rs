@@ -15,7 +15,7 @@ use demask::internals::{
     model_parts::Inspect,
     step::{Pending, Predictions, Request, SequenceId, Work},
 };
-use demask::{Error, Model};
+use demask::{Error, internals::ModelByHand};
 use demask_figures::{Figure, files::write_whole, page::Page};
 use serde_json::Value;
 
@@ -89,32 +89,32 @@ pub struct Look<'a> {
 pub type Looker<'a> = dyn FnMut(Look<'_>) -> Result<(), Error> + 'a;
 
 /// Decodes a session, forward by forward, on the networks of its model.
-pub fn decode(model: &mut Model, mut session: Session, look: &mut Looker<'_>) -> Result<Session, Error> {
+pub fn decode(model: &mut ModelByHand, mut session: Session, look: &mut Looker<'_>) -> Result<Session, Error> {
     let mut open = Vec::new();
     let decoded = open_all(model, &session, &mut open).and_then(|()| run(model, &mut session, &open, look));
     for (network, id) in open {
-        network_of(model, network).close(id);
+        model.network_of(network).close(id);
     }
     decoded.map(|()| session)
 }
 
 /// Opens the sequences that a session needs: the network of each, and its name there.
-fn open_all(model: &mut Model, session: &Session, open: &mut Vec<(usize, SequenceId)>) -> Result<(), Error> {
+fn open_all(model: &mut ModelByHand, session: &Session, open: &mut Vec<(usize, SequenceId)>) -> Result<(), Error> {
     for need in session.needs() {
-        open.push((need.network, network_of(model, need.network).open(&need.sequence)?));
+        open.push((need.network, model.network_of(need.network).open(&need.sequence)?));
     }
     Ok(())
 }
 
 fn run(
-    model: &mut Model,
+    model: &mut ModelByHand,
     session: &mut Session,
     open: &[(usize, SequenceId)],
     look: &mut Looker<'_>,
 ) -> Result<(), Error> {
     while let Pending::Run { requests, .. } = session.pending() {
         let steps: Vec<_> = requests.iter().map(|request| request.step(open[request.sequence].1)).collect();
-        let network = network_of(model, open[requests[0].sequence].0);
+        let network = model.network_of(open[requests[0].sequence].0);
         let mut out = vec![Predictions::default(); steps.len()];
         network.check(&steps)?;
         network.step(&steps, &mut out).map_err(Error::Device)?;
@@ -124,14 +124,7 @@ fn run(
         }
         session.feed(&out);
     }
-    look(Look { session, ran: None, network: network_of(model, 0), sequence: open[0].1 })
-}
-
-/// A network of a model: its own, then its guide's.
-fn network_of(model: &mut Model, index: usize) -> &mut dyn Inspect {
-    let (scheduler, networks) = model.scheduler();
-    let id = networks[index];
-    scheduler.network_mut(id).unwrap_or_else(|| unreachable!("a model has its networks"))
+    look(Look { session, ran: None, network: model.network_mut(), sequence: open[0].1 })
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! Lowering of plans to rows: pure integer code, the only place where a position becomes a row.
 
 use demask_step::{
-    BlendWith, Cost, Depth, Drift, Judged, Lanes, LayerRows, Positions, Predictions, SequenceNeeds, SequenceStep,
-    random, room,
+    BlendWith, Cost, Drift, Judged, Lanes, LayerRows, Positions, Predictions, SequenceNeeds, SequenceStep, random, room,
 };
 use demask_tensor::{
     BlendRows, HeadOutput, HeadRow, Launch, NO_ROW, PAGE, PageCopy, ProbeLaunch, Rows, Segment, SlotCopy,
@@ -19,8 +18,8 @@ use crate::{
 pub(crate) struct Lowered {
     /// One per step of the batch.
     parts: Vec<Part>,
-    /// Layers of a partial launch that compute every row, and layers that choose rows.
-    pub(crate) depth: Depth,
+    /// Records whether the first layer of a partial launch computes every row.
+    pub(crate) first_whole: bool,
     /// Rows that write K in the choosing layers of a partial launch.
     pub(crate) key_rows: Rows,
     /// Rows that write V in the choosing layers of a partial launch.
@@ -44,7 +43,7 @@ impl Default for Lowered {
     fn default() -> Self {
         Self {
             parts: Vec::new(),
-            depth: Depth::default(),
+            first_whole: false,
             key_rows: Rows::Computed,
             value_rows: Rows::Computed,
             overlay: Overlay::default(),
@@ -55,7 +54,7 @@ impl Default for Lowered {
 impl Lowered {
     /// Makes room for steps of this many sequences, one of them with these needs.
     pub(crate) fn reserve(&mut self, sequences: usize, needs: &SequenceNeeds) {
-        self.overlay.reserve(needs.positions, needs.drafts);
+        self.overlay.reserve(needs.positions);
         self.parts.resize_with(sequences.max(self.parts.len()), Part::default);
         for part in &mut self.parts {
             part.positions.reserve(needs.predictions);
@@ -94,11 +93,11 @@ impl Lowered {
 
     /// Plans the partial layers: those of all steps alike, which are of one [`LaunchKind`](demask_step::LaunchKind).
     fn plan_partial(&mut self, batch: &[SequenceStep<'_>]) {
-        self.depth = Depth::default();
+        self.first_whole = false;
         (self.key_rows, self.value_rows) = (Rows::Fixed, Rows::Fixed);
         for step in batch {
-            let LayerRows::Partial { probe, depth, .. } = &step.plan.layers else { continue };
-            self.depth = *depth;
+            let LayerRows::Partial { probe, first_whole, .. } = &step.plan.layers else { continue };
+            self.first_whole = *first_whole;
             // What a probe replaced for all its rows need not be projected again for the chosen ones.
             match probe.as_ref().map(|probe| probe.by) {
                 Some(Drift::Value) => self.key_rows = Rows::Computed,
@@ -211,7 +210,7 @@ fn lower_rows(step: &SequenceStep<'_>, sequence: &Sequence, overlay: &mut Overla
             }
         }
         let first_row = launch.len() as u32;
-        let tokens = &step.tokens[plan.rows_before(lane)..][..plan.rows_of(lane)];
+        let tokens = &step.tokens[lane * plan.live.len()..][..plan.live.len()];
         for (position, &token) in plan.live.iter().zip(tokens) {
             let page = launch.tables[table_start as usize + position as usize / PAGE];
             launch.ids.push(token);
@@ -254,7 +253,7 @@ fn lower_head(spec: &ArchSpec, step: &SequenceStep<'_>, index: usize, part: &mut
     part.answers.clear();
     launch.head.requests.push(ask.wanted.clone());
     for lane in 0..plan.lanes.count() {
-        let before = plan.rows_before(lane);
+        let before = lane * plan.live.len();
         for (rank, position) in part.positions.iter().enumerate() {
             let Some(Predictor { rank: row, .. }) = Asked::from(step).predictor(spec, lane, position) else {
                 part.answers.push(NO_ROW);

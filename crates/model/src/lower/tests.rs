@@ -147,13 +147,13 @@ fn partly_computed_steps_name_their_rows() {
     partial.layers = LayerRows::Partial {
         compute: [4].into_iter().collect(),
         probe: Some(Probe { rows: (5..9).into(), keep: 2, by: Drift::Value }),
-        depth: Depth::BEHIND_FIRST,
+        first_whole: true,
     };
     let ask = HeadAsk::default();
     let batch = [step(&[1, 2], &whole, &ask), step(&[1, 2, 3, 4, 5], &partial, &ask)];
     let found = lower(&spec(0), &batch, &[sequence(&SequenceNeeds::default()), sequence(&needs)]);
     let launch = &found.launch;
-    assert!(launch.partial && found.lowered.depth == Depth { whole: 1, shared: false });
+    assert!(launch.partial && found.lowered.first_whole);
     assert_eq!(launch.fixed, [0, 1, 2]);
     assert_eq!(launch.probed, [3, 4, 5, 6]);
     assert_eq!(launch.probes, [ProbeLaunch { rows: 4, keep: 2, by: Drift::Value }]);
@@ -198,7 +198,7 @@ fn caches_x9_costs_follow_the_formula() {
     partial.layers = LayerRows::Partial {
         compute: Positions::new(),
         probe: Some(Probe { rows: (2..6).into(), keep: 1, by: Drift::Value }),
-        depth: Depth::BEHIND_FIRST,
+        first_whole: true,
     };
     let found = lower(&spec, &[step(&tokens, &partial, &ask)], &[sequence(&needs)]);
     let first = 6.0 * c + attention(6.0, 6.0);

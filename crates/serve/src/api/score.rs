@@ -3,16 +3,13 @@
 use std::{
     collections::HashMap,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
 use demask::{
-    Class, Likelihood, LikelihoodOptions, Mail, Prompt, Ticket,
-    internals::{
-        Outcomes,
-        step::{Mask, TokenId},
-    },
+    Class, Error, Likelihood, LikelihoodOptions, Prompt, RequestHandle,
+    internals::step::{Mask, TokenId},
 };
 use serde_json::{Value, json};
 
@@ -61,7 +58,7 @@ pub fn serve(service: &Arc<Inner>, mut entry: Entry, body: &Bytes) -> Result<Ser
     let found = vec![None; pairs.len()];
     let mut groups = Vec::new();
     for (places, pairs) in by_context(pairs) {
-        groups.push(Group { places, ticket: service.handle.log_likelihoods(&pairs, &options, class)? });
+        groups.push(Group { places, answer: service.handle.submit_likelihoods(&pairs, &options, class)? });
     }
     service.metrics.admitted();
     let account = service.account(&entry);
@@ -129,7 +126,7 @@ fn texts(fields: &mut Fields<'_>, name: &'static str, most: usize) -> Result<Vec
 struct Group {
     /// Their places in the request.
     places: Vec<usize>,
-    ticket: Ticket<Vec<Likelihood>>,
+    answer: RequestHandle<Vec<Likelihood>>,
 }
 
 /// Judgements on their way. Dropped, those that are not over are cancelled before the next forward.
@@ -150,11 +147,11 @@ impl Judging {
     /// # Errors
     /// If one cannot be made.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        for Group { places, ticket } in &mut self.groups {
+        for Group { places, answer } in &mut self.groups {
             if places.iter().all(|&place| self.found[place].is_some()) {
                 continue;
             }
-            match judgement(ticket, &mut self.account, context) {
+            match judgement(answer, &mut self.account, context) {
                 Poll::Pending => {}
                 Poll::Ready(Ok(all)) => {
                     places.iter().zip(all).for_each(|(&place, likelihood)| self.found[place] = Some(likelihood));
@@ -201,21 +198,17 @@ impl Judging {
     }
 }
 
-/// Takes what a ticket has, up to its end.
+/// Takes what has happened to a request, up to its end.
 ///
 /// # Errors
-/// If the likelihood cannot be made.
-pub fn judgement<T: Outcomes>(
-    ticket: &mut Ticket<T>,
+/// If the likelihoods cannot be made.
+pub fn judgement(
+    answer: &mut RequestHandle<Vec<Likelihood>>,
     account: &mut Account,
     context: &mut Context<'_>,
-) -> Poll<Result<T, Refusal>> {
-    loop {
-        match ticket.poll_next(context) {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(Some(Mail::Update(update))) => account.went(&update),
-            Poll::Ready(Some(Mail::Over(over))) => return Poll::Ready(over.map_err(Refusal::from)),
-            Poll::Ready(None) => return Poll::Ready(Err(Refusal::shutting_down())),
-        }
+) -> Poll<Result<Vec<Likelihood>, Refusal>> {
+    while let Some(events) = ready!(answer.poll_events(context)) {
+        account.went(&events);
     }
+    Poll::Ready(answer.result().map_err(|error| Error::from(error).into()))
 }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use demask::{Engine, Handle, Model};
+use demask::{Handle, Model};
 use demask_serve::{EventStream, Reply, Service, ServiceConfig};
 use http::{Request, Response};
 use serde_json::Value;
@@ -44,7 +44,7 @@ pub fn load(kind: Kind) -> Model {
 pub struct Served {
     pub service: Service,
     pub handle: Handle,
-    _engine: Engine,
+    _model: Model,
 }
 
 pub fn serve(kind: Kind, config: ServiceConfig) -> Served {
@@ -52,9 +52,8 @@ pub fn serve(kind: Kind, config: ServiceConfig) -> Served {
 }
 
 pub fn serve_model(model: Model, config: ServiceConfig) -> Served {
-    let engine = model.into_engine().unwrap();
-    let (service, handle) = (Service::new(&engine, config), engine.handle());
-    Served { service, handle, _engine: engine }
+    let (service, handle) = (Service::new(&model, config), model.handle());
+    Served { service, handle, _model: model }
 }
 
 /// The service that tests share which change nothing about it.
@@ -166,13 +165,13 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until nothing is left of any request: no place, no work, no mailbox, no sequence, no page.
+/// Waits until nothing is left of any request: no place, no request, no sequence, no page.
 pub fn nothing_left(served: &Served) {
     let left = || {
         let counters = served.handle.counters();
         let networks: Vec<_> = counters.networks.iter().map(|one| (one.open, one.pages.used)).collect();
-        let all = (counters.totals.running, counters.totals.waiting, counters.mailboxes, networks);
-        let none = served.service.is_busy() || all.0 + all.1 + all.2 > 0 || all.3.iter().any(|one| *one != (0, 0));
+        let all = (counters.totals.running, counters.totals.waiting, networks);
+        let none = served.service.is_busy() || all.0 + all.1 > 0 || all.2.iter().any(|one| *one != (0, 0));
         (none, all)
     };
     until("something is left", || !left().0);
@@ -187,7 +186,7 @@ pub fn hold(handle: &Handle) -> Held {
     let (enter, entered) = mpsc::channel();
     let handle = handle.clone();
     thread::spawn(move || {
-        let _ = handle.look(move |_| {
+        let _ = handle.with_network(move |_| {
             let _ = enter.send(());
             // Let go, or dropped.
             let _ = released.recv();

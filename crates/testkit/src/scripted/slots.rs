@@ -54,20 +54,19 @@ impl Slots {
         self.drafts.clear();
         let mut rows = Vec::new();
         for lane in 0..plan.lanes.count() {
-            let tokens = &step.tokens[plan.rows_before(lane)..][..plan.rows_of(lane)];
-            let live: Positions = plan.live.as_slice()[..plan.rows_of(lane)].iter().copied().collect();
+            let live = &plan.live;
+            let tokens = &step.tokens[lane * live.len()..][..live.len()];
             let mut row: Vec<Content> =
                 live.iter().zip(tokens).map(|(position, &token)| embed(position, token)).collect();
             let mut draft = self.stored.clone();
-            let mut chosen = Positions::new();
             for layer in 0..layers {
-                draft.layer(step, &live, layer, &mut row, &mut chosen);
+                draft.layer(step, live, layer, &mut row);
             }
             rows.push(row);
             if plan.lanes == Lanes::Canvas {
                 self.stored = draft;
             } else {
-                self.drafts.push(Draft { live, stored: draft });
+                self.drafts.push(Draft { live: live.clone(), stored: draft });
             }
         }
         rows
@@ -133,27 +132,18 @@ impl Stored {
         *residual
     }
 
-    /// One layer: slots are written, computed rows read what they see, the others add their increments. `chosen` are the
-    /// rows that the last layer computed that chose.
-    fn layer(
-        &mut self,
-        step: &SequenceStep<'_>,
-        live: &Positions,
-        layer: usize,
-        rows: &mut [Content],
-        chosen: &mut Positions,
-    ) {
+    /// One layer: slots are written, computed rows read what they see, the others add their increments.
+    fn layer(&mut self, step: &SequenceStep<'_>, live: &Positions, layer: usize, rows: &mut [Content]) {
         let plan = step.plan;
         let computed = match &plan.layers {
             LayerRows::All => live.clone(),
-            LayerRows::Partial { depth, .. } if depth.is_whole(layer) => live.clone(),
-            LayerRows::Partial { depth, .. } if !depth.chooses(layer) => chosen.clone(),
+            LayerRows::Partial { first_whole: true, .. } if layer == 0 => live.clone(),
             LayerRows::Partial { compute, probe, .. } => {
-                chosen.clone_from(compute);
+                let mut chosen = compute.clone();
                 if let Some(probe) = probe {
-                    self.choose(probe, layer, |position| row_of(live, rows, position), chosen);
+                    self.choose(probe, layer, |position| row_of(live, rows, position), &mut chosen);
                 }
-                chosen.clone()
+                chosen
             }
         };
         for position in computed.iter() {

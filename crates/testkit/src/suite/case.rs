@@ -143,6 +143,7 @@ impl Case {
             context: 4096,
             layers: 2,
             blocks: self.blocks,
+            free_rows: demask_decode::FREE_ROWS,
         };
         let tokens = (0..self.prompt as TokenId).map(|position| position % 20).collect();
         let canvas = CanvasSpec::Prompt { tokens, gen_length: self.gen_length };

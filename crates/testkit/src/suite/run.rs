@@ -146,7 +146,7 @@ fn watch(
             let (position, before, token, confidence) = match event {
                 Event::Commit { position, token, confidence, .. } => (position, None, Some(token), confidence),
                 Event::Replace { position, from, to, confidence, .. } => (position, Some(from), to, confidence),
-                Event::Draft { .. } | Event::Target { .. } | Event::Step { .. } => continue,
+                _ => continue,
             };
             let told = token.unwrap_or(NO_TOKEN);
             if given[position as usize] || (position as usize) < end {

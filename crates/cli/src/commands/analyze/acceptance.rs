@@ -1,6 +1,6 @@
 //! `demask analyze acceptance`: which drafts stand, and what a confidence is worth.
 
-use demask::Options;
+use demask::{Options, internals::decode::Session};
 
 use demask_lab::analysis::acceptance::{Acceptance, measure};
 
@@ -25,13 +25,13 @@ pub fn run(settings: &Settings, args: &AcceptanceArgs) -> anyhow::Result<()> {
     settings.device()?;
     let opened = subject.open(settings)?;
     let first = subject.first(&opened, &options)?;
-    let receipt = first.session().receipt();
+    let methods = first.session().map(Session::receipt).map(|receipt| [receipt.decoder, receipt.cache]);
     let mut model = loaded(settings, opened, &first)?;
-    let methods = [receipt.decoder, receipt.cache];
+    let methods = methods.unwrap_or_default();
     let mut found = Acceptance::new(model.name(), &model.network().describe(), methods);
     let _watched = Watched::new();
     subject.each(settings, "", |prompt, bar| {
-        let session = model.prepare(prompt, &options)?.into_session();
+        let session = model.session(prompt, &options)?;
         let positions = session.layout().gen_length() as u64;
         measure(&mut model, session, &mut found, &mut |done| {
             bar.set(done as u64, positions);

@@ -7,8 +7,8 @@ mod staleness;
 
 use std::path::Path;
 
-use demask::internals::{Opened, Prepared, step::Work};
-use demask::{Model, Options, Prompt};
+use demask::internals::{ModelByHand, Opened};
+use demask::{Options, Prompt};
 use demask_eval::{
     data::{self, DataOptions},
     tasks,
@@ -81,7 +81,7 @@ impl<'a> Subject<'a> {
     }
 
     /// Gets the first prompt ready: what cannot be decoded is reported before weights are read.
-    fn first(&self, opened: &Opened, options: &Options) -> anyhow::Result<Prepared> {
+    fn first(&self, opened: &Opened, options: &Options) -> anyhow::Result<demask::Request> {
         Ok(opened.prepare(&self.prompts[0], options)?)
     }
 
@@ -113,8 +113,8 @@ impl<'a> Subject<'a> {
 }
 
 /// Loads the model that was opened, if there is memory for an answer like this one.
-fn loaded(settings: &Settings, opened: Opened, answer: &Prepared) -> anyhow::Result<Model> {
-    load(opened, &settings.device()?, answer.needs(), settings.screen)
+fn loaded(settings: &Settings, opened: Opened, answer: &demask::Request) -> anyhow::Result<ModelByHand> {
+    Ok(load(opened, &settings.device()?, answer.job().needs(), settings.screen)?.by_hand()?)
 }
 
 /// Refuses flags of `generate` that have no meaning here.

@@ -3,7 +3,6 @@
 use demask::internals::{
     Opened,
     decode::{CacheSpec, DecoderSpec, cache::CACHES},
-    step::Work,
 };
 use demask::{Error, Options};
 
@@ -34,14 +33,14 @@ pub fn run(settings: &Settings, args: &StalenessArgs) -> anyhow::Result<()> {
     let mut first = None;
     for cache in &caches {
         let answer = subject.first(&opened, &over(cache))?;
-        refuse_drafts(&options, answer.needs()[0].sequence.drafts)?;
+        refuse_drafts(&options, answer.job().needs()[0].sequence.drafts)?;
         first = first.or(Some(answer));
     }
     let first = match first {
         Some(first) => first,
         None => subject.first(&opened, &options)?,
     };
-    let decoder = first.session().receipt().decoder;
+    let decoder = first.session().map(|session| session.receipt().decoder).unwrap_or_default();
     let mut model = loaded(settings, opened, &first)?;
     let mut found = Staleness {
         model: model.name().to_owned(),
@@ -54,7 +53,7 @@ pub fn run(settings: &Settings, args: &StalenessArgs) -> anyhow::Result<()> {
     for cache in &caches {
         let mut of_cache = OfCache::new(&cache.to_string(), model.prompter().spec().layers);
         subject.each(settings, &format!("cache {cache}, "), |prompt, bar| {
-            let session = model.prepare(prompt, &over(cache))?.into_session();
+            let session = model.session(prompt, &over(cache))?;
             let positions = session.layout().gen_length() as u64;
             measure(&mut model, session, &mut of_cache, &mut |done| {
                 bar.set(done as u64, positions);

@@ -2,11 +2,11 @@
 
 use std::ops::ControlFlow;
 
-use demask::internals::{Opened, Script};
+use demask::internals::Opened;
 use demask::{Generation, Prompt, Receipt};
 use demask_lab::{
     measuring::{Ceilings, Rates, Spread, Work, random_tokens},
-    replay::Recorded,
+    replay::{Recorded, Script},
 };
 use serde::Serialize;
 
@@ -77,7 +77,7 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
     let tokens = random_tokens(prompt_length, vocabulary, settings.seed).into_iter().map(no_mask).collect();
     request.prompt = Prompt::Tokens(tokens);
     let script = replay.map(|replay| script(replay, &opened, &request)).transpose()?;
-    let (mut model, _) = request.load(opened, device, settings.screen)?;
+    let mut model = request.load(opened, device, settings.screen)?.0.by_hand()?;
     let Request { prompt, options, .. } = request;
     let _watched = Watched::new();
     let ceilings = Ceilings::of(device, settings.source.stored_dtype(settings.screen)?)?;
@@ -86,8 +86,8 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
         interrupt::check()?;
         let go_on = || if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         let mut answer = model.prepare(&prompt, &options)?;
-        if let Some(script) = &script {
-            answer.follow(script.clone());
+        if let Some(mut script) = script.clone() {
+            answer.intercept(Box::new(move |_, answers| script.next(answers)));
         }
         let before = model.network().expert_bytes_read();
         last = Some(model.answer(answer, &mut |_| go_on())?);
@@ -115,9 +115,8 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
 
 /// Predictions that the networks have to make for a request to be the recorded run, found out before weights are read.
 fn script(replay: Recorded, opened: &Opened, request: &Request) -> anyhow::Result<Script> {
-    let mut session = opened.prepare(&request.prompt, &request.options)?.into_session();
-    let networks: Vec<_> = [Some(opened), opened.guide()].into_iter().flatten().map(Opened::prompter).collect();
-    Ok(replay.script(&mut session, &networks, &mut |_, _| {})?)
+    let mut session = opened.prompter().session(&request.prompt, &request.options)?;
+    Ok(replay.script(&mut session, &opened.prompter().prompters(), &mut |_, _| {})?)
 }
 
 fn told(report: &Report) -> String {

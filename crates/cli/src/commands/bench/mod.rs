@@ -1,7 +1,6 @@
 //! `demask bench`: what is measured is one file each; what they share is here.
 
 mod attention;
-mod curve;
 mod generate;
 mod linear;
 mod step;
@@ -36,7 +35,6 @@ pub fn run(settings: &Settings, command: &BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Linear(args) => linear::run(settings, args),
         BenchCommand::Attention(args) => attention::run(settings, args),
         BenchCommand::Step(args) => step::run(settings, args),
-        BenchCommand::Curve(args) => curve::run(settings, args),
         BenchCommand::Generate(args) => generate::run(settings, args),
     }
 }

@@ -2,16 +2,17 @@
 
 use std::ops::Range;
 
+use demask::DeviceChoice;
 use demask::internals::{
+    ModelByHand,
     decode::ModelFacts,
     model_parts::Inspect,
     step::{
-        Depth, Drift, HeadAsk, Lanes, LayerRows, Mask, Need, Positions, Predictions, Probe, SequenceId, SequenceNeeds,
+        Drift, HeadAsk, Lanes, LayerRows, Mask, Need, Positions, Predictions, Probe, SequenceId, SequenceNeeds,
         SequenceStep, StepPlan, TokenId,
     },
     tensor::PartSeconds,
 };
-use demask::{DeviceChoice, Model};
 use demask_lab::measuring::{Ceilings, Rates, Spread, WARM, Work, random_tokens};
 use serde::Serialize;
 
@@ -120,11 +121,8 @@ impl Shape {
         let live = live.start as u32..live.end as u32;
         let first = (self.keys - self.rows) as u32;
         let probe = |keep| Probe { rows: live.clone().into(), keep, by: Drift::Value };
-        let partial = |keep| LayerRows::Partial {
-            compute: Positions::new(),
-            probe: Some(probe(keep)),
-            depth: Depth::BEHIND_FIRST,
-        };
+        let partial =
+            |keep| LayerRows::Partial { compute: Positions::new(), probe: Some(probe(keep)), first_whole: true };
         StepPlan {
             live: live.clone().into(),
             visible: keys,
@@ -162,7 +160,7 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
     let shapes: Vec<Shape> = shapes.collect::<anyhow::Result<_>>()?;
     // One after the other: the largest has room for all.
     let largest = shapes.iter().max_by_key(|shape| shape.all_rows()).map(|shape| Need::from(shape.needs()));
-    let mut model = load(opened, device, largest.as_slice(), settings.screen)?;
+    let mut model = load(opened, device, largest.as_slice(), settings.screen)?.by_hand()?;
     let _watched = Watched::new();
     let stored = settings.source.stored_dtype(settings.screen)?;
     // The model has threads of its own: these end before it runs.
@@ -197,7 +195,12 @@ struct Measured {
 }
 
 /// Measures `repeat` forwards; whole ones and their parts in runs of their own if `apart`.
-fn measure(model: &mut Model, shape: Shape, (repeat, apart): (usize, bool), seed: u64) -> anyhow::Result<Measured> {
+fn measure(
+    model: &mut ModelByHand,
+    shape: Shape,
+    (repeat, apart): (usize, bool),
+    seed: u64,
+) -> anyhow::Result<Measured> {
     let tokens = random_tokens(shape.keys, model.prompter().facts().vocab, seed);
     let network = model.network_mut();
     let sequence = network.open(&shape.needs())?;

@@ -192,9 +192,9 @@ impl Ready {
                 continue;
             }
             let needs = needs(&self.rehearsed, &rows, answers.width);
-            let mut model = self.load(settings, index, &needs)?;
+            let model = self.load(settings, index, &needs)?;
             let runs = self.runs(answers.width);
-            let made = answer(&mut model, &rows, runs, &mut answers.store, settings.screen)?;
+            let made = answer(&model, &rows, runs, &mut answers.store, settings.screen)?;
             answers.made =
                 Made { items: answers.made.items + made.items, seconds: answers.made.seconds + made.seconds };
             if self.groups.len() == 1 {
@@ -247,13 +247,7 @@ fn opened(settings: &Settings, spec: &ModelSpec) -> anyhow::Result<(Opened, Devi
 }
 
 /// Answers what is not answered yet.
-fn answer(
-    model: &mut Model,
-    rows: &[usize],
-    runs: Runs<'_>,
-    store: &mut Store,
-    screen: Screen,
-) -> anyhow::Result<Made> {
+fn answer(model: &Model, rows: &[usize], runs: Runs<'_>, store: &mut Store, screen: Screen) -> anyhow::Result<Made> {
     let _watched = Watched::new();
     let mut bar = Bar::positions(screen, "");
     bar.set(0, runs.missing(rows, store) as u64);

@@ -2,8 +2,27 @@
 
 use demask_step::{Position, Positions};
 
-use super::{Count, Phase};
-use crate::{decoder::View, event::Commit};
+use crate::{choices, decoder::View, event::Commit};
+
+choices! {
+    /// Origin from which the forwards to a refresh of the response are counted.
+    pub enum Phase {
+        /// Count from the first forward, as released.
+        Up = "up",
+        /// Count from the last step of a fixed number of steps, as published; the first forward always refreshes.
+        Down = "down",
+    }
+}
+
+choices! {
+    /// Unit in which intervals are counted.
+    pub enum Count {
+        /// Forwards.
+        Forwards = "forwards",
+        /// Committed tokens, so that intervals mean the same under every decoder.
+        Tokens = "tokens",
+    }
+}
 
 /// Rule by which a refresh is due.
 #[derive(Debug)]
@@ -15,8 +34,6 @@ pub(super) struct Rule {
     pub response: usize,
     /// Forwards of the whole decoding, if their number is fixed.
     pub steps: usize,
-    /// A commit below this confidence has the next forward refresh the response; 0: none.
-    pub doubt: f32,
 }
 
 /// Parts that a forward computes again as a whole.
@@ -34,24 +51,13 @@ pub(super) struct Track {
     /// Tokens committed since the prompt was computed, and since the response was.
     prompt_tokens: usize,
     response_tokens: usize,
-    /// The block of the last forward.
-    block: Option<usize>,
-    /// Records whether the last commits were doubtful.
-    doubted: bool,
     /// Positions committed since their rows were computed.
     pub stale: Positions,
 }
 
 impl Track {
     pub(super) fn with_capacity(positions: usize) -> Self {
-        Self {
-            forwards: 0,
-            prompt_tokens: 0,
-            response_tokens: 0,
-            block: None,
-            doubted: false,
-            stale: Positions::with_capacity(positions),
-        }
+        Self { forwards: 0, prompt_tokens: 0, response_tokens: 0, stale: Positions::with_capacity(positions) }
     }
 
     /// Returns the number of the forward that comes, from 0.
@@ -59,34 +65,28 @@ impl Track {
         self.forwards
     }
 
-    /// Returns what the forward that comes computes as a whole, if it runs the canvas with these commits on it.
-    pub(super) fn due(&self, rule: &Rule, view: &View<'_>, held: &[Commit]) -> Due {
+    /// Returns what the forward that comes computes as a whole.
+    pub(super) fn due(&self, rule: &Rule) -> Due {
         let first = self.forwards == 0;
         let counted = |every: usize, tokens: usize| match (rule.count, rule.phase) {
             (Count::Tokens, _) => tokens >= every,
             // Counted from the last step, which is number 1, to the first.
             (Count::Forwards, Phase::Down) => rule.steps.saturating_sub(self.forwards).is_multiple_of(every),
-            (Count::Forwards, _) => self.forwards.is_multiple_of(every),
+            (Count::Forwards, Phase::Up) => self.forwards.is_multiple_of(every),
         };
-        let response = match rule.phase {
-            Phase::Block => {
-                let (block, left) = block(view, held);
-                self.block != Some(block) || left.saturating_sub(1).is_multiple_of(rule.response)
-            }
-            _ => counted(rule.response, self.response_tokens),
-        };
-        Due { prompt: first || counted(rule.prompt, self.prompt_tokens), response: first || response || self.doubted }
+        Due {
+            prompt: first || counted(rule.prompt, self.prompt_tokens),
+            response: first || counted(rule.response, self.response_tokens),
+        }
     }
 
     /// Notes what the planned forward computes: what is due, and these rows besides.
-    pub(super) fn plan(&mut self, due: Due, view: &View<'_>, held: &[Commit], computed: &Positions) {
-        self.block = Some(block(view, held).0);
+    pub(super) fn plan(&mut self, due: Due, computed: &Positions) {
         if due.prompt {
             self.prompt_tokens = 0;
         }
         if due.response {
             self.response_tokens = 0;
-            self.doubted = false;
             self.stale.clear();
         } else {
             self.stale.retain(|position| !computed.contains(position));
@@ -99,21 +99,17 @@ impl Track {
     }
 
     /// Notes commits: what came of a forward of the canvas, or what a draft holds before it is run.
-    pub(super) fn committed(&mut self, rule: &Rule, commits: &[Commit]) {
+    pub(super) fn committed(&mut self, commits: &[Commit]) {
         self.prompt_tokens += commits.len();
         self.response_tokens += commits.len();
-        self.doubted |= commits.iter().any(|commit| commit.confidence < rule.doubt);
         for commit in commits {
             self.stale.insert(commit.position);
         }
     }
 }
 
-/// The first block that still has masks with these commits on the canvas, and how many; the last block with none if there
-/// is no mask.
-pub(super) fn block(view: &View<'_>, held: &[Commit]) -> (usize, usize) {
+/// The first block that still has masks with these commits on the canvas; the last block if there is no mask.
+pub(super) fn block(view: &View<'_>, held: &[Commit]) -> usize {
     let first = view.canvas.first_open_after(held).min(view.canvas.len().saturating_sub(1));
-    let block = view.layout.block_of(first as Position);
-    let open = |&position: &Position| view.canvas.is_open_after(position, held);
-    (block, view.layout.block(block).filter(open).count())
+    view.layout.block_of(first as Position)
 }

@@ -1,20 +1,15 @@
 //! The state machine of FreeDave: verifies the drafts of a forward, and makes those of the next.
 
-use demask_step::{HeadAsk, Lanes, Position, Positions, Predictions, SequenceNeeds, StepPlan};
+use demask_step::{HeadAsk, Positions, Predictions, SequenceNeeds, StepPlan};
 
-use super::{
-    super::{
-        Accepted, Answer, Decoder, Drafted, Drafts, Forecast, Intent, Judgement, Progress, Query, Turn, Turned, View,
-        take_musts,
-    },
-    acceptance::{Acceptance, Place},
-    choice::{AsMany, Choice, Choose, Offer, Priced, Reach},
+use super::super::{
+    Accepted, Answer, Decoder, DecoderSpec, Drafts, Intent, Judgement, Progress, Query, Turn, Turned, View, take_musts,
 };
 use crate::{
     cache::CachePolicy,
     event::Commit,
     layout::Layout,
-    resolve::Setup,
+    method::Setup,
     schedule::{Around, Clock, Tick},
     transfer::{Candidate, LaneView, Ranking, State, Transfer},
 };
@@ -28,37 +23,22 @@ struct Standing {
 
 #[derive(Debug)]
 pub(super) struct Drafting {
+    /// What it was made from, with the number of drafts.
+    spec: DecoderSpec,
     rule: Box<dyn Transfer>,
     ranking: Ranking,
     clock: Clock,
     /// Most drafts of one forward.
     most: usize,
+    /// Records whether their number was chosen by the rows that are nearly free.
+    pub(super) fitted: bool,
     rolling: bool,
     pub(super) eager: bool,
     /// Positions predicted, and positions from the first to the last live row, both at most.
     window: usize,
     span: usize,
-    /// Reach of each forward, and of the next one.
-    reaches: Vec<Reach>,
-    reach: Reach,
-    /// End of the positions that the next forward predicts.
-    end: Position,
-    pub(super) chooser: Box<dyn Choose>,
-    pub(super) chooses: bool,
-    /// Choices for the next forward, with their prices.
-    choices: Vec<Priced>,
-    chances: Vec<f64>,
-    acceptance: Acceptance,
-    /// Bucket of each draft.
-    buckets: Vec<usize>,
-    /// Sequences that run in each forward.
-    pub(super) sequences: usize,
-    /// Rows, keys and head rows of the last forward, and what all of them took and gave.
-    last: (usize, usize, usize),
-    spent: f64,
-    gained: usize,
-    /// Forwards by the number of drafts that ran.
-    told: Vec<usize>,
+    /// Blocks that a forward predicts after the current one, at most.
+    ahead: usize,
     pub(super) subset: bool,
     /// Records whether a step takes as many tokens as pass a threshold, so that how many it takes is unknown before.
     pub(super) parallel: bool,
@@ -82,44 +62,30 @@ pub(super) struct Drafting {
 }
 
 impl Drafting {
-    /// One with up to so many drafts of a forward, rolling or not, and what they may reach; it has no other settings.
+    /// One with these parameters, which predicts this many blocks after the current one; it has no other settings.
     pub(super) fn new(
         rule: Box<dyn Transfer>,
         setup: &Setup<'_>,
         cache: &dyn CachePolicy,
-        (most, rolling): (usize, bool),
-        reaches: Vec<Reach>,
+        (spec, most, rolling): (DecoderSpec, usize, bool),
+        ahead: usize,
     ) -> Self {
         let layout = setup.layout;
-        let reach = reaches.last().copied().unwrap_or(Reach { ahead: 0, whole: true });
-        let ahead = reaches.iter().map(|reach| reach.ahead).max().unwrap_or(0);
         let window = ((ahead + 1) * layout.block_length()).min(layout.len());
-        let lanes = most.min(window + 1);
         let mut drafts = Drafts::default();
-        drafts.reserve(window, lanes);
+        drafts.reserve(window, most.min(window + 1));
         Self {
+            spec,
             rule,
             ranking: setup.ranking.clone(),
             clock: setup.clock.clone(),
             most,
+            fitted: false,
             rolling,
             eager: false,
             window,
             span: cache.draft_span(layout, ahead + 1),
-            choices: Vec::with_capacity(lanes * reaches.len()),
-            reaches,
-            reach,
-            end: 0,
-            chooser: Box::new(AsMany),
-            chooses: false,
-            chances: Vec::with_capacity(lanes),
-            acceptance: Acceptance::new(),
-            buckets: Vec::with_capacity(lanes),
-            sequences: 1,
-            last: (0, 0, 0),
-            spent: 0.0,
-            gained: 0,
-            told: vec![0; lanes + 1],
+            ahead,
             subset: false,
             parallel: false,
             history: false,
@@ -130,14 +96,6 @@ impl Drafting {
             place: Standing::default(),
             drafts,
             candidates: Vec::with_capacity(window),
-        }
-    }
-
-    /// Counts a forward by its drafts; 0: it ran the canvas.
-    fn count(&mut self, lanes: Lanes) {
-        let drafts = if let Lanes::Drafts(drafts) = lanes { drafts as usize } else { 0 };
-        if let Some(forwards) = self.told.get_mut(drafts) {
-            *forwards += 1;
         }
     }
 
@@ -215,12 +173,7 @@ impl Drafting {
             let taken = self.target(view, predictions, lane, among);
             let target = |&taken: &Candidate| Judgement { draft: lane, commit: taken.into(), by_guide: false };
             progress.targets.extend(self.candidates[..taken].iter().map(target));
-            let agreed = self.agreeing(lane, taken);
-            let ran = taken > 0 && lane + 1 < self.drafts.sizes.len();
-            if let Some(&bucket) = self.buckets.get(lane + 1).filter(|_| ran) {
-                self.acceptance.learn(bucket, agreed.is_some());
-            }
-            let Some(next) = agreed else { return (lane, taken) };
+            let Some(next) = self.agreeing(lane, taken) else { return (lane, taken) };
             let added = &self.drafts.commits[self.drafts.sizes[lane]..self.drafts.sizes[next]];
             let drafted = |candidate: &&Candidate| added.iter().any(|commit| commit.position == candidate.position);
             progress.commits.extend(self.candidates[..taken].iter().filter(drafted).map(|&taken| Commit::from(taken)));
@@ -236,8 +189,8 @@ impl Drafting {
     }
 
     /// Makes drafts of the candidates from `first` on, which are left when what came of the forward is committed; the
-    /// first draft holds `known` of them. They are of the canvas as it was predicted, or `stale`.
-    fn draft(&mut self, view: &View<'_>, first: usize, known: usize, stale: bool) {
+    /// first draft holds `known` of them.
+    fn draft(&mut self, view: &View<'_>, first: usize, known: usize) {
         self.drafts.clear();
         self.drafts.commits.extend(self.candidates[first..].iter().map(|&candidate| Commit::from(candidate)));
         let (mut size, mut place) = (known, self.place);
@@ -254,7 +207,6 @@ impl Drafting {
             size += step.min(masks);
             self.drafts.sizes.push(size);
         }
-        self.sort_into_buckets(first, stale);
         let empty = self.drafts.sizes.last().is_none_or(|&size| size == 0);
         if empty && (self.rolling || self.drafts.commits.is_empty()) {
             // The canvas itself.
@@ -262,76 +214,23 @@ impl Drafting {
         }
     }
 
-    /// Finds the bucket of each draft among the candidates from `first` on.
-    fn sort_into_buckets(&mut self, first: usize, stale: bool) {
-        let candidates = &self.candidates[first..];
-        let block = candidates.first().map_or(0, |candidate| candidate.block);
-        self.buckets.clear();
-        // Of the first draft nothing is to be verified.
-        self.buckets.push(usize::MAX);
-        for (behind, sizes) in self.drafts.sizes.windows(2).enumerate() {
-            let added = &candidates[sizes[0]..sizes[1]];
-            let ahead = stale || added.iter().any(|candidate| candidate.block != block);
-            let place = if ahead { Place::Ahead } else { Place::behind(behind) };
-            self.buckets.push(Acceptance::bucket(added, candidates.get(sizes[1]), place));
+    /// The last block that a forward predicts.
+    fn last_block(&self, view: &View<'_>) -> usize {
+        (view.block + self.ahead).min(view.layout.blocks() - 1)
+    }
+
+    /// Leaves the drafts that can run. A draft that leaves nothing to predict is not run: what it holds follows from the one
+    /// before; and a canvas that something else was written to has none.
+    fn trim(&mut self, view: &View<'_>) {
+        if self.drafts.commits.iter().any(|commit| !view.canvas.is_masked(commit.position)) {
+            self.drafts.clear();
         }
-    }
-
-    /// The last block that a forward of this reach predicts while `block` is the current one.
-    fn last_block(view: &View<'_>, block: usize, reach: Reach) -> usize {
-        (block + reach.ahead).min(view.layout.blocks() - 1)
-    }
-
-    /// Lists what the next forward may draft. A draft that leaves nothing to predict is not run: what it holds follows
-    /// from the one before.
-    fn price(&mut self, view: &View<'_>, forecast: &Forecast<'_>) {
-        self.choices.clear();
-        let none = [0];
-        let sizes = if self.drafts.is_empty() { &none[..] } else { &self.drafts.sizes };
-        for &reach in &self.reaches {
-            let last = Self::last_block(view, view.block, reach);
-            let masks_of = |block: usize| view.canvas.masks_in(view.layout.block(block));
-            let all: usize = (view.block..=last).map(masks_of).sum();
-            // The first block that the draft leaves incomplete, and the masks up to its end.
-            let (mut block, mut masks) = (view.block, masks_of(view.block));
-            let (mut rows, mut keys, mut head) = (0, 0, 0);
-            for (index, &size) in sizes.iter().enumerate().take_while(|&(_, &size)| size < all) {
-                while masks <= size {
-                    block += 1;
-                    masks += masks_of(block);
-                }
-                let (end, open) = if reach.whole { (last, all - size) } else { (block, masks - size) };
-                let extent = forecast.cache.extent(view, view.layout.block(end).end);
-                (rows, keys, head) = (rows + extent.rows, keys.max(extent.keys), head + open);
-                let seconds = forecast.curve.seconds(rows * self.sequences, keys, head);
-                self.choices.push(Priced { choice: Choice { drafts: index + 1, reach }, seconds });
-            }
-        }
-    }
-
-    /// Leaves the drafts that are chosen, and says where each of them ends.
-    fn apply(&mut self, view: &View<'_>, Choice { drafts, reach }: Choice) {
-        self.reach = reach;
-        let last = Self::last_block(view, view.block, reach);
-        self.end = view.layout.block(if reach.whole { last } else { view.block }).end;
-        self.drafts.ends.clear();
-        self.drafts.sizes.truncate(drafts);
-        if drafts == 1 {
+        let blocks = view.block..=self.last_block(view);
+        let open: usize = blocks.map(|block| view.canvas.masks_in(view.layout.block(block))).sum();
+        self.drafts.sizes.retain(|&size| size < open);
+        if self.drafts.sizes.len() < 2 {
             // The canvas itself.
             self.drafts.clear();
-        } else if !reach.whole {
-            let (mut block, mut masks) = (view.block, view.canvas.masks_in(view.layout.block(view.block)));
-            for &size in &self.drafts.sizes {
-                while masks <= size && block < last {
-                    block += 1;
-                    masks += view.canvas.masks_in(view.layout.block(block));
-                }
-                self.end = view.layout.block(block).end;
-                self.drafts.ends.push(self.end);
-            }
-            if self.drafts.ends.first() == Some(&self.end) {
-                self.drafts.ends.clear();
-            }
         }
     }
 
@@ -348,7 +247,7 @@ impl Drafting {
         if self.rolling || std::mem::take(&mut self.moves) {
             self.take(taken, progress);
             self.moves = false;
-            self.draft(view, taken, 0, false);
+            self.draft(view, taken, 0);
         } else {
             self.follow_reference(view, taken, progress);
         }
@@ -374,7 +273,7 @@ impl Drafting {
             self.drafts.clear();
         } else {
             self.place.step += 1;
-            self.draft(view, 0, taken, false);
+            self.draft(view, 0, taken);
         }
     }
 }
@@ -395,35 +294,16 @@ impl Decoder for Drafting {
         needs.predictions = drafts * needs.predictions.max(self.window);
     }
 
-    fn look_ahead(&mut self, view: &View<'_>, forecast: &Forecast<'_>) {
-        if !self.rolling || view.block >= view.layout.blocks() {
-            return;
-        }
-        let (rows, keys, head) = std::mem::take(&mut self.last);
-        if rows > 0 {
-            self.spent += forecast.curve.seconds(rows, keys, head);
-        }
-        if self.drafts.commits.iter().any(|commit| !view.canvas.is_masked(commit.position)) {
-            // Something else stands there now.
-            self.drafts.clear();
-        }
-        self.price(view, forecast);
-        self.chances.clear();
-        let acceptance = &self.acceptance;
-        self.chances.extend(self.buckets.iter().skip(1).map(|&bucket| acceptance.estimate(bucket)));
-        let Self { choices, chances, gained, spent, chooser, .. } = self;
-        let chosen = chooser.choose(&Offer { choices, chances, gained: *gained, spent: *spent });
-        if let Some(&Priced { choice, .. }) = self.choices.get(chosen).or(self.choices.last()) {
-            self.apply(view, choice);
-        }
+    fn chosen(&self) -> Option<String> {
+        Some(self.spec.to_string())
     }
 
-    fn chooses(&self) -> bool {
-        self.chooses
-    }
-
-    fn drafted(&self) -> Option<Drafted> {
-        Some(Drafted { forwards: self.told.clone(), verified: self.acceptance.told() })
+    fn rule(&self) -> Option<String> {
+        let Self { spec, most, .. } = self;
+        self.fitted.then(|| match most {
+            1 => format!("{spec}, which is static decoding: the rows of a second draft are not nearly free"),
+            _ => format!("{spec}, as the rows of {most} drafts are nearly free"),
+        })
     }
 
     fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
@@ -435,15 +315,15 @@ impl Decoder for Drafting {
             let at_start = |block| layout.block(block).filter(|&position| !canvas.is_given(position)).count();
             self.at_start.extend((0..layout.blocks()).map(at_start));
         }
-        if self.block != view.block && !self.rolling {
+        if self.rolling {
+            self.trim(view);
+        } else if self.block != view.block {
             self.drafts.clear();
         }
         self.block = view.block;
-        if !self.rolling {
-            self.end = layout.block(Self::last_block(view, view.block, self.reach)).end;
-        }
         // What every draft holds is predicted in none of them.
-        let (window, held) = (layout.block(view.block).start..self.end, self.drafts.lane(0));
+        let window = layout.block(view.block).start..layout.block(self.last_block(view)).end;
+        let held = self.drafts.lane(0);
         for position in window.clone().filter(|&position| canvas.is_open_after(position, held)) {
             query.predict.push(position);
         }
@@ -458,9 +338,6 @@ impl Decoder for Drafting {
 
     fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
         let (&Answer { plan, predictions, .. }, progress) = (answer, &mut *turn.progress);
-        let asked = plan.predictions() * plan.lanes.count();
-        self.last = (plan.rows() * self.sequences, plan.visible as usize, asked);
-        self.count(plan.lanes);
         take_musts(view, plan, predictions, progress);
         let taken = |position| progress.commits.iter().any(|commit| commit.position == position);
         let refused = plan.must.iter().any(|position| view.canvas.is_masked(position) && !taken(position));
@@ -472,7 +349,7 @@ impl Decoder for Drafting {
             self.target(view, predictions, 0, &plan.hint);
             self.place = Standing { block: view.block, step: step + 1 };
             self.moves = false;
-            self.draft(view, 0, 0, true);
+            self.draft(view, 0, 0);
         } else {
             self.follow(view, plan, predictions, progress);
         }
@@ -480,7 +357,6 @@ impl Decoder for Drafting {
             // It is asked for again, of the whole canvas: no draft runs there.
             self.drafts.clear();
         }
-        self.gained += progress.commits.len();
         Turned::Settled
     }
 }

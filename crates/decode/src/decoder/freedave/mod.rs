@@ -19,27 +19,22 @@
 //! * `rolling`: known steps are committed at once and the first draft is the canvas itself, predictions are carried
 //!   into the next block, and the cache policy stores what it can without forwards of its own.
 
-mod acceptance;
-mod choice;
 mod drafting;
-mod priors;
 
 use demask_step::MaskKind;
 
 use super::{Confidence, Decoder, DecoderKind, DecoderTraits, Promise, Static, Threshold};
 use crate::{
-    cache::{CachePolicy, Memory, Store},
+    cache::{CacheMethod, CachePolicy, Memory, Store},
     choices,
-    error::OptionsError,
+    error::{self, OptionsError},
+    method::Setup,
     parameters,
-    resolve::Setup,
+    spec::alternatives,
     spec::{Kind, OrAuto},
     transfer::{Quota, Transfer},
 };
 
-pub use acceptance::{Place, Verified};
-use choice::{AsMany, BestRate};
-pub use choice::{Choice, Choose, Offer, Priced, Reach};
 use drafting::Drafting;
 
 choices! {
@@ -65,13 +60,13 @@ choices! {
 parameters! {
     /// Several static steps drafted at once and verified in one forward.
     pub struct FreeDave {
-        /// drafts of one forward; auto: as many as pay by a cost curve, forward by forward, or 4 (for block-causal models 8)
-        /// where the number is part of what is decoded
+        /// drafts of one forward; auto: as many as are nearly free on the device, or 4 (for block-causal models 8) where the
+        /// number is part of what is decoded
         pub d: OrAuto<usize> = OrAuto::Auto, Kind::or_auto(&Kind::Count { least: 1, most: 256 });
         /// predictions carried into the next block and stores fused, or the forwards of the released program
         pub mode: Mode = Mode::Rolling;
-        /// drafts reach into the next blocks; fitted: with d=auto where it pays, with a fixed d under full attention where
-        /// the cache allows it
+        /// drafts reach into the next blocks; fitted: with d=auto where those rows are nearly free too, with a fixed d under
+        /// full attention where the cache allows it
         pub eager: Option<bool> = None;
         /// over decoder threshold with this tau instead of static decoding
         pub tau: Option<f32> = None, Kind::number(0.0, 1.0);
@@ -88,9 +83,6 @@ parameters! {
 
 /// Drafts of one forward where `auto` must be a fixed number: under full attention, and of block-causal models.
 const USUAL_DRAFTS: [usize; 2] = [4, 8];
-/// Most drafts that `auto` chooses, and rows that they may take together beyond the usual number of drafts.
-const MOST_CHOSEN: usize = 16;
-const CHOSEN_ROWS: usize = 1024;
 
 impl FreeDave {
     /// The threshold that it runs over, if it does not run over static decoding.
@@ -124,31 +116,48 @@ impl DecoderKind for FreeDave {
         let options = setup.options;
         let decoder = Self::NAME;
         if options.facts.blocks.seeds {
-            return Err(OptionsError::Seeds { what: "decoder freedave", try_instead: "use decoder threshold" });
+            return Err(error::seeds("decoder freedave", "use decoder threshold"));
         }
         let of_threshold =
             [("strict", self.strict), ("quota", self.quota), ("confidence", self.confidence != Confidence::Clean)];
         let unused = of_threshold.into_iter().find(|&(_, given)| given);
         if let (Some((parameter, _)), None) = (unused, self.tau) {
-            return Err(OptionsError::ThresholdMissing { decoder, parameter });
+            let text = format!(
+                "decoder {decoder} has {parameter} without tau, expected it with a threshold only: add tau or omit \
+                 it"
+            );
+            return Err(error::value("decoder", text));
         }
         if self.eager == Some(true) && !options.cache.traits().spans_blocks {
-            return Err(OptionsError::EagerNeedsSpan { decoder, cache: options.cache.to_string() });
+            let (cache, spans) = (&options.cache, alternatives::<CacheMethod>(|cache| cache.traits().spans_blocks));
+            let text = format!(
+                "decoder {decoder} with eager drafts reaches into the next block, and cache {cache} has a forward \
+                 predict one block only: omit eager, or use cache {spans}"
+            );
+            return Err(error::value("decoder", text));
         }
         Ok(())
     }
 
     fn build(&self, setup: &Setup<'_>, cache: &dyn CachePolicy) -> Box<dyn Decoder> {
-        let usual = USUAL_DRAFTS[usize::from(block_causal(setup))];
-        match self.d {
-            OrAuto::Given(most) => self.drafting(setup, cache, most, None),
-            OrAuto::Auto if !self.chooses(cache) => self.drafting(setup, cache, usual, None),
-            OrAuto::Auto => {
-                let rows = cache.draft_span(setup.layout, 1 + MOST_CHOSEN.div_ceil(setup.layout.block_length()));
-                let most = (CHOSEN_ROWS / rows.max(1)).clamp(usual, MOST_CHOSEN);
-                self.drafting(setup, cache, most, Some(Box::new(BestRate::default())))
-            }
-        }
+        let (drafts, ahead) = self.lanes(setup, cache);
+        let spans = setup.options.cache.traits().spans_blocks;
+        let usual = self.usual_ahead(setup, drafts);
+        let spec =
+            Self { d: OrAuto::Given(drafts), eager: self.eager.or((ahead != usual).then_some(ahead > 0)), ..*self };
+        let rule: Box<dyn Transfer> = match self.threshold() {
+            None => Box::new(Quota),
+            Some(threshold) => Box::new(threshold.rule(setup.ranking.remasking)),
+        };
+        let rolling = self.mode == Mode::Rolling;
+        let mut drafting = Drafting::new(rule, setup, cache, (spec.into(), drafts, rolling), ahead);
+        drafting.eager = spans && ahead > 0;
+        drafting.fitted = self.d == OrAuto::Auto && self.may_be_any(cache);
+        drafting.subset = self.rule == DraftRule::Subset;
+        drafting.parallel = self.tau.is_some();
+        drafting.history = cache.memory() == Memory::OfHistory;
+        drafting.starts_wide = setup.options.cache.traits().starts_wide;
+        Box::new(drafting)
     }
 }
 
@@ -157,59 +166,46 @@ fn block_causal(setup: &Setup<'_>) -> bool {
 }
 
 impl FreeDave {
-    /// Reports whether the number of drafts may be another in each forward. Over a cache with a history it is part of
-    /// what is decoded, with rule `subset` too, and the released program knows a fixed one.
-    fn chooses(&self, cache: &dyn CachePolicy) -> bool {
+    /// Reports whether the number of drafts may be any. Over a cache with a history it is part of what is decoded, with rule
+    /// `subset` too, and the released program knows a fixed one.
+    fn may_be_any(&self, cache: &dyn CachePolicy) -> bool {
         self.mode == Mode::Rolling && self.rule == DraftRule::Exact && cache.memory() == Memory::OfState
     }
 
-    /// Makes the decoder with somebody else's choices among up to `most` drafts of each forward, instead of `d`.
-    pub fn choosing(
-        &self,
-        setup: &Setup<'_>,
-        cache: &dyn CachePolicy,
-        most: usize,
-        chooser: Box<dyn Choose>,
-    ) -> Box<dyn Decoder> {
-        self.drafting(setup, cache, most, self.chooses(cache).then_some(chooser))
-    }
-
-    /// Makes the decoder with up to `most` drafts of a forward: all of them, if nobody chooses.
-    fn drafting(
-        &self,
-        setup: &Setup<'_>,
-        cache: &dyn CachePolicy,
-        most: usize,
-        chooser: Option<Box<dyn Choose>>,
-    ) -> Box<dyn Decoder> {
-        let rolling = self.mode == Mode::Rolling;
-        // Under full attention the rows behind a block run anyway. A block-causal model's are extra ones, of each draft.
-        let free = chooser.is_some() || !block_causal(setup);
-        let eager = self.eager.unwrap_or(rolling && most > 1 && free) && setup.options.cache.traits().spans_blocks;
-        let ahead = if eager { most.div_ceil(setup.layout.block_length()) } else { 0 };
-        let rule: Box<dyn Transfer> = match self.threshold() {
-            None => Box::new(Quota),
-            Some(threshold) => Box::new(threshold.rule(setup.ranking.remasking)),
+    /// Returns how many drafts a forward runs, and how many blocks after the current one they may reach into.
+    fn lanes(&self, setup: &Setup<'_>, cache: &dyn CachePolicy) -> (usize, usize) {
+        let drafts = match self.d {
+            OrAuto::Given(drafts) => drafts,
+            OrAuto::Auto if !self.may_be_any(cache) => USUAL_DRAFTS[usize::from(block_causal(setup))],
+            OrAuto::Auto => return self.free_lanes(setup, cache),
         };
-        let reaches = if chooser.is_some() { self.reaches(setup, ahead) } else { vec![Reach { ahead, whole: true }] };
-        let mut drafting = Drafting::new(rule, setup, cache, (most, rolling), reaches);
-        drafting.eager = eager;
-        drafting.subset = self.rule == DraftRule::Subset;
-        drafting.parallel = self.tau.is_some();
-        drafting.history = cache.memory() == Memory::OfHistory;
-        drafting.starts_wide = setup.options.cache.traits().starts_wide;
-        drafting.sequences = 1 + usize::from(setup.options.cfg_scale > 0.0);
-        drafting.chooses = chooser.is_some();
-        drafting.chooser = chooser.unwrap_or(Box::new(AsMany));
-        Box::new(drafting)
+        (drafts, self.usual_ahead(setup, drafts))
     }
 
-    /// Reaches that drafts may choose from, nearest first. With `eager` they lead into the next block at least.
-    fn reaches(&self, setup: &Setup<'_>, ahead: usize) -> Vec<Reach> {
-        let ragged = block_causal(setup);
-        let near = Reach { ahead: if ragged { ahead } else { 0 }, whole: !ragged };
-        let far = [1, 2, 4].into_iter().filter(|&blocks| blocks <= ahead).map(|ahead| Reach { ahead, whole: true });
-        let near = Some(near).filter(|_| self.eager != Some(true) || ahead == 0);
-        near.into_iter().chain(far).collect()
+    /// Blocks that a fixed number of drafts reaches into. Under full attention the rows of later blocks run anyway; a
+    /// block-causal model's are extra ones, of each draft.
+    fn usual_ahead(&self, setup: &Setup<'_>, drafts: usize) -> usize {
+        let fitted = self.mode == Mode::Rolling && drafts > 1 && !block_causal(setup);
+        let eager = self.eager.unwrap_or(fitted) && setup.options.cache.traits().spans_blocks;
+        if eager { drafts.div_ceil(setup.layout.block_length()) } else { 0 }
+    }
+
+    /// As many drafts as have nearly free rows together, within the block. They reach into the next ones where those of a whole
+    /// block are as free with the rows of these.
+    fn free_lanes(&self, setup: &Setup<'_>, cache: &dyn CachePolicy) -> (usize, usize) {
+        let options = setup.options;
+        let block = setup.layout.block_length();
+        let sequences = 1 + usize::from(options.cfg_scale > 0.0);
+        let is_free = |drafts: usize, ahead: usize| {
+            let rows = cache.draft_rows(setup.layout, 1 + ahead).saturating_mul(drafts * sequences);
+            rows <= options.facts.free_rows
+        };
+        let near = (2..=block).rev().find(|&drafts| is_free(drafts, 0)).unwrap_or(1);
+        let far = (2..=2 * block).rev().find(|&drafts| is_free(drafts, drafts.div_ceil(block))).unwrap_or(1);
+        let spans = options.cache.traits().spans_blocks && self.eager != Some(false);
+        match far {
+            drafts if spans && (self.eager == Some(true) || drafts >= block.max(2)) => (drafts, drafts.div_ceil(block)),
+            _ => (near, 0),
+        }
     }
 }

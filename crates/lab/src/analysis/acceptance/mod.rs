@@ -15,7 +15,7 @@ use demask::internals::{
     decode::{Event, Layout, Session},
     step::{NO_TOKEN, Position, TokenId},
 };
-use demask::{Error, Model};
+use demask::{Error, internals::ModelByHand};
 use demask_figures::{Figure, short};
 use serde_json::{Value, json};
 
@@ -143,7 +143,7 @@ struct Predicted {
 /// Decodes a session, and adds what became of its drafts and predictions. `go_on` gets how many masks are filled after
 /// each forward, and returns whether to go on.
 pub fn measure(
-    model: &mut Model,
+    model: &mut ModelByHand,
     mut session: Session,
     found: &mut Acceptance,
     go_on: &mut dyn FnMut(usize) -> bool,

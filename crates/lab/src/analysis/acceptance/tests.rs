@@ -9,7 +9,8 @@ fn draft(step: usize, draft: usize, position: Position, accepted: bool) -> Event
 }
 
 fn over(step: usize) -> Event {
-    Event::Step { step, nfe: step + 1, rows: 8, drafts: 3, accepted: 0, rejected: 0 }
+    let (masks, settled, merged) = (0, 0, 0);
+    Event::Step { step, nfe: step + 1, rows: 8, drafts: 3, accepted: 0, rejected: 0, masks, settled, merged }
 }
 
 #[test]
@@ -63,8 +64,8 @@ fn the_demo_is_measured_and_drawn() {
             block_length: Some(16),
             ..Options::default()
         };
-        let answer = model.watch(&prompt, &options, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
-        let session = model.prepare(&prompt, &options).unwrap().into_session();
+        let answer = model.generate_with(prompt.clone(), &options).unwrap();
+        let session = model.session(&prompt, &options).unwrap();
         let mut found = Acceptance::default();
         measure(&mut model, session, &mut found, &mut |_| true).unwrap();
         assert_eq!(found.all.drafted > 0, drafts);

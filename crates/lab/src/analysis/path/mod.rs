@@ -2,7 +2,7 @@
 //!
 //! FreeDave speaks of the shortest feasible path and never measures it. Its Lemma 1, by which enough drafts find that
 //! path, does not hold as stated (specs/freedave.md#4.1): the largest verified jump is not always the best one, so that
-//! more drafts can need more forwards. [`measure`] finds the path, and what FreeDave needs with several numbers of
+//! more drafts can need more forwards. `measure` finds the path, and what FreeDave needs with several numbers of
 //! drafts, all without a cache.
 
 mod figures;
@@ -17,11 +17,11 @@ use demask::internals::{
         Work,
     },
 };
-use demask::{Error, Model, Options, Prompt};
+use demask::{Error, Options, Prompt, internals::ModelByHand};
 use demask_figures::{Figure, short};
 use serde_json::{Value, json};
 
-use super::{Findings, decode, network_of};
+use super::{Findings, decode};
 use crate::words::counted;
 use search::{Goal, Guess, along, beam};
 
@@ -107,14 +107,14 @@ impl Paths {
     /// Measures a prompt and adds it. `go_on` is asked between forwards.
     pub fn measure(
         &mut self,
-        model: &mut Model,
+        model: &mut ModelByHand,
         prompt: &Prompt,
         options: &Options,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<(), Error> {
         let mut search = Search::open(model, prompt, options)?;
         let found = search.run(model, self.width, go_on);
-        network_of(model, 0).close(search.sequence);
+        model.network_mut().close(search.sequence);
         let (along, any) = found?;
         let (mut forwards, mut identical) = (Vec::new(), true);
         for way in &self.ways {
@@ -126,7 +126,7 @@ impl Paths {
                     }
                     let decoder = format!("freedave:d={drafts}").parse()?;
                     let options = Options { decoder: Some(decoder), ..uncached(options) };
-                    let session = model.prepare(prompt, &options)?.into_session();
+                    let session = model.session(prompt, &options)?;
                     let session = model.decode(session)?;
                     identical &= session.output().tokens == search.tokens;
                     session.counts().nfe
@@ -167,9 +167,9 @@ struct Search {
 
 impl Search {
     /// Decodes a prompt with static decoding, and opens a sequence for the search.
-    fn open(model: &mut Model, prompt: &Prompt, options: &Options) -> Result<Self, Error> {
+    fn open(model: &mut ModelByHand, prompt: &Prompt, options: &Options) -> Result<Self, Error> {
         let options = Options { decoder: Some(DecoderSpec::default()), ..uncached(options) };
-        let session = model.prepare(prompt, &options)?.into_session();
+        let session = model.session(prompt, &options)?;
         let (canvas, layout) = (session.canvas().to_vec(), session.layout().clone());
         let ask = session.pending().requests().first().map(|request| request.ask.clone()).unwrap_or_default();
         let mut session = decode(model, session, &mut |_| Ok(()))?;
@@ -189,14 +189,14 @@ impl Search {
         let masked = (layout.response()..canvas.len()).filter(is_mask).map(|position| position as Position).collect();
         let rows = canvas.len();
         let needs = SequenceNeeds { positions: rows, rows, predictions: rows, ..SequenceNeeds::default() };
-        let sequence = network_of(model, 0).open(&needs)?;
+        let sequence = model.network_mut().open(&needs)?;
         Ok(Self { goal, forwards: session.counts().nfe, tokens, canvas, masked, layout, ask, sequence })
     }
 
     /// The shortest ways along static decoding, and what the beam search finds.
     fn run(
         &mut self,
-        model: &mut Model,
+        model: &mut ModelByHand,
         width: usize,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<(search::Along, usize), Error> {
@@ -204,7 +204,7 @@ impl Search {
             if !go_on() {
                 return Err(Error::Interrupted);
             }
-            self.predict(network_of(model, 0), state)
+            self.predict(model.network_mut(), state)
         };
         let along = along(&self.goal, &mut predict)?;
         let any = beam(&self.goal, width, along.across, &mut predict)?;

@@ -174,7 +174,7 @@ impl Stability {
         }
     }
 
-    /// Correlation of the change of each feature with that of a stored one, [`KEY`] or [`VALUE`], in a layer.
+    /// Correlation of the change of each feature with that of a stored one, `KEY` or `VALUE`, in a layer.
     pub fn correlations(&self, layer: usize, stored: usize) -> [Option<f64>; 4] {
         self.moments[layer][stored].map(|moments| moments.correlation())
     }

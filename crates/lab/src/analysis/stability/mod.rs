@@ -11,8 +11,13 @@ mod joined;
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 
-use demask::internals::{RunEvent, decode::DecoderSpec, model_parts::Part, step::TokenId};
-use demask::{Error, Generation, Model, Options, Prompt};
+use demask::internals::{
+    ModelByHand,
+    decode::{DecoderSpec, Session},
+    model_parts::Part,
+    step::TokenId,
+};
+use demask::{Error, Generation, Options, Prompt};
 
 pub use joined::Stability;
 
@@ -34,7 +39,7 @@ pub struct Similarities {
 }
 
 impl Similarities {
-    /// The cosine of a feature (its number in [`FEATURES`]) in a layer, between forwards `step` and `step + 1`.
+    /// The cosine of a feature (its number in `FEATURES`) in a layer, between forwards `step` and `step + 1`.
     pub fn cosine(&self, step: usize, feature: usize, layer: usize, position: usize) -> f32 {
         self.cosines[((step * FEATURES.len() + feature) * self.layers + layer) * self.positions + position]
     }
@@ -44,7 +49,7 @@ impl Similarities {
 /// forwards and forwards in all, and answers whether to go on. One forward's features and the next one's are in memory
 /// at the same time: `2 * layers * positions * (2 * kv width + 2 * hidden)` numbers of 4 bytes.
 pub fn measure(
-    model: &mut Model,
+    model: &mut ModelByHand,
     prompt: &Prompt,
     options: &Options,
     progress: &mut dyn FnMut(usize, usize) -> bool,
@@ -55,10 +60,8 @@ pub fn measure(
         ..options.clone()
     };
     let mut canvases: Vec<Vec<TokenId>> = Vec::new();
-    let answer = model.watch(prompt, &options, &mut |seen| {
-        let (RunEvent::Started { canvas, .. } | RunEvent::Canvas(canvas)) = seen else {
-            return ControlFlow::Continue(());
-        };
+    let answer = model.answer(model.prepare(prompt, &options)?, &mut |request| {
+        let canvas = request.session().map(Session::canvas).unwrap_or_default();
         if canvases.last().is_none_or(|last| last != canvas) {
             canvases.push(canvas.to_vec());
         }

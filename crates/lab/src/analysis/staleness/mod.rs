@@ -16,7 +16,7 @@ use demask::internals::{
     model_parts::{Inspect, Part},
     step::{LayerRows, Mask, Positions, Request, SequenceId},
 };
-use demask::{Error, Model};
+use demask::{Error, internals::ModelByHand};
 use demask_figures::{Figure, short};
 use serde_json::{Value, json};
 
@@ -135,7 +135,7 @@ pub struct Staleness {
 /// Decodes a session, and adds the distances of its slots to what is known of its cache. `go_on` gets how
 /// many masks are filled after each forward, and returns whether to go on.
 pub fn measure(
-    model: &mut Model,
+    model: &mut ModelByHand,
     session: Session,
     found: &mut OfCache,
     go_on: &mut dyn FnMut(usize) -> bool,
@@ -202,8 +202,8 @@ impl Slots {
             };
             let computed = |position: &u32| match &plan.layers {
                 LayerRows::All => true,
-                LayerRows::Partial { compute, depth, .. } => {
-                    depth.is_whole(layer) || compute.contains(*position) || changed(*position)
+                LayerRows::Partial { compute, first_whole, .. } => {
+                    layer == 0 && *first_whole || compute.contains(*position) || changed(*position)
                 }
             };
             let rows: Vec<u32> = plan.live.iter().filter(computed).collect();

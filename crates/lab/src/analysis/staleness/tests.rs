@@ -3,7 +3,7 @@ use demask::{Options, Prompt};
 use super::*;
 use crate::analysis::{tests::demo, write};
 
-fn measured(model: &mut Model, prompt: &Prompt, cache: &str) -> OfCache {
+fn measured(model: &mut ModelByHand, prompt: &Prompt, cache: &str) -> OfCache {
     let options = Options {
         decoder: Some("static".parse().unwrap()),
         cache: Some(cache.parse().unwrap()),
@@ -11,7 +11,7 @@ fn measured(model: &mut Model, prompt: &Prompt, cache: &str) -> OfCache {
         block_length: Some(16),
         ..Options::default()
     };
-    let session = model.prepare(prompt, &options).unwrap().into_session();
+    let session = model.session(prompt, &options).unwrap();
     let mut found = OfCache::new(cache, model.prompter().spec().layers);
     measure(model, session, &mut found, &mut |_| true).unwrap();
     found

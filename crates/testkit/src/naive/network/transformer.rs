@@ -110,7 +110,7 @@ impl Slots {
     }
 }
 
-/// A step that computes only some of its rows in the layers behind the first, or from one layer on.
+/// A step that computes only some of its rows in the layers behind the first.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Partial {
     /// Positions computed in any case.
@@ -124,9 +124,6 @@ pub struct Partial {
     pub by_key: bool,
     /// A key: chance chooses, from key, layer and position, and nothing is replaced but for those that are chosen.
     pub random: Option<u64>,
-    /// The layer that chooses for itself and all behind it; those before it compute all rows. If none is named, each
-    /// layer behind the first chooses for itself.
-    pub chooser: Option<usize>,
 }
 
 impl Transformer {
@@ -167,21 +164,13 @@ impl Transformer {
             |&(_, id): &(usize, u32)| widened(&self.embedding[id as usize * hidden..(id as usize + 1) * hidden]);
         let positions: Vec<usize> = rows.iter().map(|row| row.0).collect();
         let mut stream: Vec<Vec<f64>> = rows.iter().map(embedding).collect();
-        let mut chosen = None;
         for layer in 0..self.layers.len() {
-            let partial = partial.filter(|partial| layer >= partial.chooser.unwrap_or(1));
-            // What one layer chose for all is what the others are told to compute, with nothing left to choose.
-            let told = chosen.as_ref().or(partial);
-            let computed = self.layer(layer, slots, &positions, &mut stream, mask, told);
-            if partial.is_some_and(|partial| partial.chooser == Some(layer)) {
-                chosen = Some(Partial { fixed: computed, ..Partial::default() });
-            }
+            self.layer(layer, slots, &positions, &mut stream, mask, partial.filter(|_| layer > 0));
         }
         let rows = stream.iter().map(|row| norm(row, &self.final_norm, self.epsilon));
         rows.flat_map(|row| product(&self.head, &row, None)).map(|logit| logit as f32).collect()
     }
 
-    /// Returns the positions that it computed.
     fn layer(
         &self,
         index: usize,
@@ -190,7 +179,7 @@ impl Transformer {
         stream: &mut [Vec<f64>],
         mask: Mask<'_>,
         partial: Option<&Partial>,
-    ) -> Vec<usize> {
+    ) {
         let layer = &self.layers[index];
         let row_of = |position: usize| positions.iter().position(|&other| other == position).unwrap_or(usize::MAX);
         let mut computed = positions.to_vec();
@@ -238,7 +227,6 @@ impl Transformer {
                 add(&mut stream[row], increment);
             }
         }
-        computed
     }
 
     /// Replaces the probed tensor, and gives the positions that a partly computed layer computes, ascending.

@@ -1,0 +1,293 @@
+//! Turns of a decoder: what it may look at, what it asks of a forward, and what comes of the predictions.
+
+use std::{fmt, ops::Range};
+
+use demask_step::{
+    HeadAsk, NO_TOKEN, Need, Position, Positions, Predictions, Request, SequenceNeeds, StepPlan, TokenId,
+};
+
+use crate::{
+    canvas::Canvas,
+    event::{Commit, Replacement},
+    layout::Layout,
+};
+
+/// Facts that decoders and cache policies may read.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// The tokens.
+    pub canvas: &'a Canvas,
+    /// Layout of the blocks.
+    pub layout: &'a Layout,
+    /// The first block that is open; the number of blocks if none is.
+    pub block: usize,
+    /// The row of position `p - shift` predicts position `p`.
+    pub shift: u32,
+}
+
+/// Query of a decoder for the next forward.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Query {
+    /// Positions whose predictions may be committed.
+    pub predict: Positions,
+    /// Records whether predictions that may not be committed are of use, as seeds of drafts.
+    pub drafts: bool,
+    /// The positions among them that will be committed whatever is predicted, in the order of the commits; empty if
+    /// the decoder cannot know.
+    pub foreseen: Vec<Position>,
+    /// The part of the block around them whose rows have to run, if the block is decoded in parts.
+    pub within: Option<Range<Position>>,
+    /// Records whether the predictions only seed drafts and the rows see each other, over a causal context.
+    pub ahead: bool,
+    /// End of the forward, if set: positions from here on are neither live nor visible.
+    pub end: Option<Position>,
+    /// The drafts to run instead of the canvas; none to run the canvas itself.
+    pub branches: Drafts,
+    /// The tokens to judge, one for each position of `predict`, by a decoder that asks for one each.
+    pub judge: Vec<TokenId>,
+}
+
+impl Query {
+    /// Empties it for the next forward, keeping its allocations.
+    pub fn clear(&mut self) {
+        self.predict.clear();
+        self.foreseen.clear();
+        (self.within, self.ahead, self.end) = (None, false, None);
+        self.drafts = false;
+        self.branches.clear();
+        self.judge.clear();
+    }
+
+    /// End of the forward: the end of the canvas, unless set.
+    pub fn end(&self, canvas: &Canvas) -> Position {
+        let whole = canvas.len() as Position;
+        self.end.map_or(whole, |end| end.min(whole))
+    }
+}
+
+/// Nested drafts: each is the canvas and the first so many of one list of commits.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Drafts {
+    /// Tokens of the largest draft, in the order in which the drafts take them.
+    pub commits: Vec<Commit>,
+    /// Number of commits in each draft, ascending; empty if there is no draft.
+    pub sizes: Vec<usize>,
+}
+
+impl Drafts {
+    /// Reports whether there is no draft.
+    pub fn is_empty(&self) -> bool {
+        self.sizes.is_empty()
+    }
+
+    /// Tokens that a draft fills in; empty if there is no such draft.
+    pub fn lane(&self, lane: usize) -> &[Commit] {
+        &self.commits[..self.sizes.get(lane).map_or(0, |&size| size.min(self.commits.len()))]
+    }
+
+    /// Removes all drafts, keeping the allocations.
+    pub fn clear(&mut self) {
+        self.commits.clear();
+        self.sizes.clear();
+    }
+
+    /// Makes room for so many commits and drafts.
+    pub fn reserve(&mut self, commits: usize, drafts: usize) {
+        self.commits.reserve(commits);
+        self.sizes.reserve(drafts);
+    }
+
+    /// Becomes a copy of others in its own allocations.
+    pub fn copy(&mut self, others: &Self) {
+        self.clear();
+        self.commits.extend_from_slice(&others.commits);
+        self.sizes.extend_from_slice(&others.sizes);
+    }
+}
+
+/// Intent of a decoder for its next turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Intent {
+    /// The query's forward.
+    Predict,
+    /// End: the canvas is complete.
+    Done,
+}
+
+/// Progress that came of a forward.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Progress {
+    /// Predictions taken, in the total order of commits.
+    pub commits: Vec<Commit>,
+    /// Tokens of the open block that change, of a decoder that revises.
+    pub replaced: Vec<Replacement>,
+    /// Records whether the open block is closed behind these changes, by a decoder that revises: its tokens are final.
+    pub closes: bool,
+    /// Draft tokens among them that were accepted.
+    pub accepted: usize,
+    /// Draft tokens that were rejected: of drafts that were run, those of the largest beyond the accepted one; by a guide,
+    /// none or one.
+    pub rejected: usize,
+    /// The draft that the canvas becomes, if drafts were run.
+    pub draft: Option<Accepted>,
+    /// The drafts that were verified, for those who watch.
+    pub drafted: Drafts,
+    /// Predictions in the drafts that were reached, for observers: with drafts, the log-probabilities of commits are
+    /// read here.
+    pub targets: Vec<Judgement>,
+}
+
+/// A prediction that decides about the next draft.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Judgement {
+    /// The draft in which it was predicted.
+    pub draft: usize,
+    /// Position and token; of a guide, one of its own tokens.
+    pub commit: Commit,
+    /// Records whether a guide predicted it.
+    pub by_guide: bool,
+}
+
+/// The accepted draft of a forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accepted {
+    /// Index of the lane.
+    pub lane: u32,
+    /// Number of the first commits that it held; those behind them follow from the predictions in it.
+    pub commits: usize,
+}
+
+impl Progress {
+    /// Returns the commits that the forward's tokens held already: the accepted draft's; none if no drafts were run.
+    pub fn held(&self) -> &[Commit] {
+        &self.commits[..self.draft.map_or(0, |draft| draft.commits.min(self.commits.len()))]
+    }
+
+    /// Returns how many tokens are taken back.
+    pub(crate) fn taken_back(&self) -> usize {
+        self.replaced.iter().filter(|change| change.token.is_none()).count()
+    }
+
+    /// Reports whether the forward ran the final tokens of a block that it closes: its K/V need no other forward.
+    pub fn confirms(&self) -> bool {
+        self.closes && self.commits.is_empty() && self.replaced.is_empty()
+    }
+
+    /// Empties it for the next forward, keeping its allocation.
+    pub fn clear(&mut self) {
+        self.commits.clear();
+        self.replaced.clear();
+        self.closes = false;
+        self.accepted = 0;
+        self.rejected = 0;
+        self.draft = None;
+        self.drafted.clear();
+        self.targets.clear();
+    }
+}
+
+/// Takes the predictions that had to be taken: their rows leave the live set.
+pub(crate) fn take_musts(view: &View<'_>, plan: &StepPlan, predictions: &Predictions, progress: &mut Progress) {
+    for position in plan.must.iter().filter(|&position| view.canvas.is_masked(position)) {
+        let Some(index) = predictions.index(0, position) else { continue };
+        let token = predictions.tokens.get(index).copied().unwrap_or(NO_TOKEN);
+        let confidence = predictions.confidence.get(index).copied().unwrap_or(f32::NEG_INFINITY);
+        if token != NO_TOKEN {
+            progress.commits.push(Commit { position, token, confidence });
+        }
+    }
+}
+
+/// A decoding method: a state machine between queries and their predictions.
+pub trait Decoder: fmt::Debug + Send {
+    /// Adds what is wanted of the head in every forward of this decoder. Whoever watches may want longer lists of best tokens
+    /// than this: each prediction has `top.len() / tokens.len()` of them.
+    fn ask(&self, ask: &mut HeadAsk);
+
+    /// Adds what its steps need beyond the cache policy's rows: predictions, drafts. By default it predicts a block.
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+        needs.predictions = needs.predictions.max(layout.block_length());
+    }
+
+    /// Returns the method in canonical text with the parameters that it runs with, where it chose any of them.
+    fn chosen(&self) -> Option<String> {
+        None
+    }
+
+    /// Says what it chose for the device: half a sentence. By default there is nothing to say.
+    fn rule(&self) -> Option<String> {
+        None
+    }
+
+    /// Returns the next intent and fills the (empty) query. Called once for each forward.
+    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent;
+
+    /// Takes what was predicted for the plan of its last query, or by the helper that it asked since; the view is the
+    /// canvas that was run. It completes the progress, or fills what a helper is to run and is called again with its
+    /// predictions. The session writes the commits once the progress is settled.
+    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned;
+
+    /// Returns why it cannot go on, once its turn has ended so. By default it always can.
+    fn fault(&self) -> Option<String> {
+        None
+    }
+
+    /// Returns the sequences of the networks that it asks beside the diffusion model.
+    fn helpers(&self) -> &[Need] {
+        &[]
+    }
+
+    /// Returns the tokens that its helper reads first, whatever is decoded, as far as it takes them from another request that
+    /// read them: it never asks the helper to read them then. The helper is causal. By default none.
+    fn begins(&self) -> &[TokenId] {
+        &[]
+    }
+
+    /// Learns, before its first turn, that its helper has so many of [these](Self::begins) tokens already.
+    fn opened(&mut self, _filled: Position) {}
+
+    /// Returns the tokens that its helper has read and will never be asked to read again. By default none.
+    fn reusable(&self) -> &[TokenId] {
+        &[]
+    }
+}
+
+/// Predictions that a decoder waited for.
+#[derive(Debug, Clone, Copy)]
+pub struct Answer<'a> {
+    /// Predictor.
+    pub whose: Whose,
+    /// The plan of the diffusion model's forward.
+    pub plan: &'a StepPlan,
+    /// Predictions for that plan, or for the request to the helper.
+    pub predictions: &'a Predictions,
+}
+
+/// Predictor of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// The diffusion model, for the canvas or its drafts.
+    Canvas,
+    /// The helper that was asked.
+    Helper,
+}
+
+/// Outputs that a decoder fills in its turn.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    /// Progress of the forward.
+    pub progress: &'a mut Progress,
+    /// Request for the helper to run. It holds the request that the helper ran last.
+    pub helper: &'a mut Request,
+}
+
+/// End of a decoder's turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turned {
+    /// The progress is complete.
+    Settled,
+    /// The helper runs its request first.
+    Ask,
+    /// Failure: [`Decoder::fault`] gives the reason.
+    Failed,
+}
