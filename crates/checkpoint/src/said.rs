@@ -139,7 +139,7 @@ fn free<'a>(texts: impl Iterator<Item = &'a str>) -> impl Iterator<Item = char> 
 pub(crate) struct Marks {
     /// Private characters of what is marked wherever it occurs.
     marked: HashMap<char, char>,
-    /// What each private character stands for.
+    /// The character that each private one replaces.
     shown: HashMap<char, char>,
     /// Control tokens without anything that is marked, and what is put for each: it is marked where it occurs as a whole.
     plain: Vec<(String, String)>,

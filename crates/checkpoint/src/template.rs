@@ -30,7 +30,7 @@ const STEPS: u64 = 200_000;
 const STEPS_PER_MESSAGE: u64 = 4_000;
 /// Number of times that a template may make or read the whole conversation beside that.
 const PASSES: u64 = 16;
-/// Most steps of all: what is nested by so many has room on the engine's stack.
+/// Most steps of a rendering: a value nested by this many fits the stack of the template's thread.
 const MOST_STEPS: u64 = 1_500_000;
 
 /// Time for the short conversations of the load: a thousand times what the longest released templates need. It ends what
@@ -194,7 +194,7 @@ impl ChatTemplate {
     /// The prompt of a conversation, in which the words of messages can be told from the template's own wherever they
     /// spell one of the control tokens (see [`Tokenizer::controls`]).
     ///
-    /// A checkpoint's own template is somebody else's program: it ends after so many steps, in proportion to the
+    /// A checkpoint's own template is a foreign program: it ends after a number of steps, in proportion to the
     /// conversation, or is an error.
     pub fn render_apart(
         &self,

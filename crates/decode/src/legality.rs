@@ -145,7 +145,7 @@ fn origin(decoder: &str) -> OptionsError {
     ))
 }
 
-/// Refuses a guide that nobody asks, a decoder without the guide that it needs, and a model that is no guide.
+/// Refuses a guide that no decoder asks, a decoder without the guide that it needs, and a model that is no guide.
 pub(crate) fn check_guide(options: &SessionOptions) -> Result<(), OptionsError> {
     let decoder = options.decoder.name();
     match (options.decoder.traits().guide, &options.guide) {

@@ -50,7 +50,7 @@ pub(super) fn separated(
     };
     let inputs = || whole.iter().copied().chain([words.as_str()]);
     let signs = Marks::of_signs(controls, &words, inputs())?;
-    // What is not marked might make one token another: then no mark tells who wrote it.
+    // Unmarked text may turn one token into another, and then no mark says who wrote it.
     let nests = |control: &String| {
         text.contains(control.as_str())
             && controls.iter().any(|other| other != control && control.contains(other.as_str()))

@@ -90,7 +90,7 @@ impl std::error::Error for Raised {}
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
     stack: usize,
-    /// A template may be so many times shorter, and take so many times less steps, than in the largest room.
+    /// Divisor of a template's most signs and most steps: 1 in the largest room.
     pub(super) share: usize,
 }
 

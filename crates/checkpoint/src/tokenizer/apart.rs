@@ -56,7 +56,7 @@ impl Tokenizer {
             start += hidden.shown_length(&hidden.text[from..begin]);
             let place = &hidden.text[begin..end];
             let length = hidden.shown_length(place);
-            // Tokens may take spaces around them, which are nobody's.
+            // Tokens may take in spaces around them, which neither the template nor a message owns.
             let before = place.len() - place.trim_start().len();
             let after = place.len() - place.trim_end().len();
             let place = start + before..(start + length).saturating_sub(after).max(start + before);

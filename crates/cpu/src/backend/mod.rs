@@ -31,7 +31,7 @@ use workspace::Workspace;
 /// Rows that hardly lengthen a forward: products with few rows are bound by reading weights. In `bench/record` 9 rows of bf16
 /// (AVX-512-BF16) to 17 of f32 (AVX-512) take as long as reading the weights does, 10 to 20 of quantised ones.
 const FREE_ROWS: usize = 16;
-/// The same of tiles of bf16 whose weights come from memory: 32 rows take 1.06 times as long as one.
+/// Rows of bf16 tiles that are nearly free where weights come from memory: 32 take 1.06 times as long as one.
 const FREE_ROWS_OF_TILES: usize = 32;
 /// Bytes of weights that caches may hold, which are read faster.
 const CACHED: usize = 64 << 20;

@@ -23,7 +23,7 @@ struct Standing {
 
 #[derive(Debug)]
 pub(super) struct Drafting {
-    /// What it was made from, with the number of drafts.
+    /// Its parameters, with the number of drafts.
     spec: DecoderSpec,
     rule: Box<dyn Transfer>,
     ranking: Ranking,
