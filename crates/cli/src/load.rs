@@ -1,7 +1,7 @@
 //! Loading of a model from a model argument.
 
 use demask::internals::{
-    DeviceOptions, Opened, Prompter,
+    DeviceOptions, ModelInfo, Opened,
     checkpoint::{Checkpoint, FetchProgress, ModelFiles, ModelLocation, locate, resolve},
     step::Need,
     tensor::Dtype,
@@ -72,7 +72,7 @@ impl Source {
             Self::Demo => Opened::demo()?,
             Self::Named(_) | Self::As { .. } => Opened::open(self.files(screen)?)?,
         };
-        warn(opened.prompter(), screen);
+        warn(opened.info(), screen);
         Ok(opened)
     }
 }
@@ -115,8 +115,8 @@ pub fn load(opened: Opened, device: &DeviceOptions, needs: &[Need], screen: Scre
 }
 
 /// Prints warnings about a checkpoint.
-fn warn(prompter: &Prompter, screen: Screen) {
-    for warning in prompter.warnings() {
+fn warn(info: &ModelInfo, screen: Screen) {
+    for warning in info.warnings() {
         screen.remark(&format!("warning: {warning}"));
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context;
 use demask::internals::{
-    DeviceOptions, Opened, Prompter, UnusableDevice, decode::OptionsError, step::Mask, tensor::Dtype,
+    DeviceOptions, ModelInfo, Opened, UnusableDevice, decode::OptionsError, step::Mask, tensor::Dtype,
 };
 use demask::{Error, FamilyChoice, Model, Options, Prompt, plain};
 
@@ -200,9 +200,9 @@ pub fn generate_options(args: &DecodeArgs, seed: u64) -> Result<Options, Error> 
 
 /// Returns what to say of a canvas that is far longer than the model is made for: under full attention its length is no bound
 /// but an input, and other answers come of it.
-pub fn long_canvas(prompter: &Prompter, options: &Options) -> Option<String> {
-    let (recommended, length) = (prompter.recommended_length(), options.gen_length?);
-    (prompter.facts().mask == Mask::Full && length > 2 * recommended).then(|| {
+pub fn long_canvas(info: &ModelInfo, options: &Options) -> Option<String> {
+    let (recommended, length) = (info.recommended_length(), options.gen_length?);
+    (info.facts().mask == Mask::Full && length > 2 * recommended).then(|| {
         format!(
             "note: --gen-length {length} is an input, which every position sees, and this model is made for {recommended}: answers \
              may be wrong; --max-tokens bounds an answer and changes nothing else"

@@ -49,8 +49,8 @@ impl Show {
         let needs_texts = ways.watch || ways.trace.is_some();
         Self {
             screen,
-            tracer: Tracer::new(model.prompter(), options.seed.unwrap_or(0)),
-            mask: model.prompter().facts().mask_id,
+            tracer: Tracer::new(model.info(), options.seed.unwrap_or(0)),
+            mask: model.info().facts().mask_id,
             texts: if needs_texts { model.texts() } else { Arc::default() },
             player: None,
             bar: Bar::hidden(),

@@ -1,6 +1,6 @@
 //! Decoding of diffusion language models as pure algorithms: no tensors, no I/O, no clock.
 //!
-//! A [`Session`] is a state machine around one canvas, a [`Work`](demask_step::Work). Whoever owns the networks asks it
+//! A [`Session`] is a state machine around one canvas, a [`Job`](demask_step::Job). Whoever owns the networks asks it
 //! for the steps to run and gives back what was predicted:
 //!
 //! ```text

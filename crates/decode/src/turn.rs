@@ -3,7 +3,7 @@
 use std::{fmt, ops::Range};
 
 use demask_step::{
-    HeadAsk, NO_TOKEN, Need, Position, Positions, Predictions, Request, SequenceNeeds, StepPlan, TokenId,
+    ForwardInput, HeadAsk, NO_TOKEN, Need, Position, Positions, Predictions, SequenceNeeds, StepPlan, TokenId,
 };
 
 use crate::{
@@ -278,7 +278,7 @@ pub struct Turn<'a> {
     /// Progress of the forward.
     pub progress: &'a mut Progress,
     /// Request for the helper to run. It holds the request that the helper ran last.
-    pub helper: &'a mut Request,
+    pub helper: &'a mut ForwardInput,
 }
 
 /// End of a decoder's turn.

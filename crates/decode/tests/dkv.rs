@@ -2,7 +2,7 @@
 
 use crate::common::{self, VOCAB, drive, drive_on, options};
 use demask_decode::{Session, SessionOptions};
-use demask_step::{Mask, Network, Positions, Predictions, Work};
+use demask_step::{Job, Mask, Network, Positions, Predictions};
 use demask_testkit::{by_hand::ByHand, property, scripted::Scripted};
 use proptest::prelude::*;
 

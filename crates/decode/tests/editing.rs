@@ -1,7 +1,7 @@
 //! Decoders that revise what they have written: `edit` and `p2` (specs/families.md#6.6 and specs/families.md#2).
 
 use demask_decode::{Event, Finish, Session, SessionOptions, StopRule};
-use demask_step::{Mask, Network, Predictions, TokenId, Work};
+use demask_step::{Job, Mask, Network, Predictions, TokenId};
 use demask_testkit::{by_hand::ByHand, property, scripted::Scripted};
 use proptest::prelude::*;
 

@@ -6,7 +6,7 @@ use demask_decode::{
     CacheSpec, Exactness, Layout, Memory, Remasking, Schedule, Session, SessionOptions, Setup, StopRule,
     schedule::Clock, transfer::Ranking,
 };
-use demask_step::{Lanes, Mask, Network, Predictions, Request, SequenceId, SequenceNeeds, TokenId, Work};
+use demask_step::{ForwardInput, Job, Lanes, Mask, Network, Predictions, SequenceId, SequenceNeeds, TokenId};
 use demask_testkit::{by_hand::ByHand, property, scripted::Scripted};
 use proptest::prelude::*;
 
@@ -185,7 +185,7 @@ impl Shape {
 }
 
 /// A fresh sequence's answer to a request that computes everything: what it is without any history.
-fn vanilla(script: &mut Scripted, needs: &SequenceNeeds, request: &Request) -> Predictions {
+fn vanilla(script: &mut Scripted, needs: &SequenceNeeds, request: &ForwardInput) -> Predictions {
     let fresh = script.open(needs).unwrap();
     let mut out = [Predictions::default()];
     script.step(&[request.step(fresh)], &mut out).unwrap();

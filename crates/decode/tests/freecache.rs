@@ -2,7 +2,7 @@
 
 use crate::common::{EOS, MASK_ID, Run, VOCAB, drive, drive_on, options, predict, run, run_all_live};
 use demask_decode::{Event, Schedule, Session, SessionOptions, StopRule};
-use demask_step::{Mask, Network, Positions, Predictions, SequenceStep, StepPlan, TokenId, Work};
+use demask_step::{Job, Mask, Network, Positions, Predictions, SequenceStep, StepPlan, TokenId};
 use demask_testkit::{by_hand::ByHand, property, scripted::Scripted};
 use proptest::prelude::*;
 

@@ -10,7 +10,7 @@ use crate::common::{
 };
 use demask_decode::{Event, Exactness, Schedule, Session, StopRule};
 use demask_step::{
-    HeadAsk, Lanes, NO_TOKEN, Network, Predictions, Request, SequenceId, SequenceStep, StepPlan, TokenId, Work,
+    ForwardInput, HeadAsk, Job, Lanes, NO_TOKEN, Network, Predictions, SequenceId, SequenceStep, StepPlan, TokenId,
 };
 use demask_testkit::{by_hand::ByHand, property, scripted::Scripted};
 use proptest::prelude::*;
@@ -204,7 +204,7 @@ fn static_step(session: &Session, answer: &Predictions, lane: usize) -> Option<(
 }
 
 /// Positions that a draft fills in beyond another.
-fn added(request: &Request, from: usize, to: usize) -> Vec<(u32, TokenId)> {
+fn added(request: &ForwardInput, from: usize, to: usize) -> Vec<(u32, TokenId)> {
     let lanes: Vec<&[TokenId]> = request.tokens.chunks(request.plan.live.len()).collect();
     let pairs = request.plan.live.iter().zip(lanes[from].iter().zip(lanes[to]));
     let differing = pairs.filter(|(_, (before, after))| before != after);
@@ -315,7 +315,7 @@ proptest! {
 }
 
 /// The answers to drafts, each run alone; none if the request has no drafts.
-fn one_by_one(network: &Scripted, id: SequenceId, request: &Request) -> Option<Predictions> {
+fn one_by_one(network: &Scripted, id: SequenceId, request: &ForwardInput) -> Option<Predictions> {
     let Lanes::Drafts(lanes) = request.plan.lanes else { return None };
     let mut joined = Predictions { lanes: lanes as usize, ..Predictions::default() };
     let width = request.plan.live.len();

@@ -10,7 +10,7 @@ use crate::common::{
     options,
 };
 use demask_decode::{CacheSpec, CanvasSpec, Event, Exactness, Remasking, Schedule, Session, SessionOptions, StopRule};
-use demask_step::{Lanes, NO_TOKEN, Network, Predictions, SequenceId, TokenId, Work};
+use demask_step::{Job, Lanes, NO_TOKEN, Network, Predictions, SequenceId, TokenId};
 use demask_testkit::{by_hand::ByHand, property};
 use proptest::{
     collection::vec,
@@ -326,7 +326,7 @@ proptest! {
             let Ok(mut session) = Session::new(options) else { continue };
             let (blocks, masks) = (session.layout().blocks(), session.layout().gen_length().max(1));
             let text = vec![1; session.canvas().len()];
-            let loves = |request: &demask_step::Request| {
+            let loves = |request: &demask_step::ForwardInput| {
                 let mut answer = recite(request, &text);
                 if !request.ask.wanted.forbid.contains(&MASK_ID) {
                     answer.tokens.iter_mut().filter(|token| **token != NO_TOKEN).for_each(|token| *token = MASK_ID);

@@ -2,7 +2,7 @@
 
 use crate::common::{MASK_ID, drive, options, predict};
 use demask_decode::{CanvasSpec, Session, SessionOptions, StopRule};
-use demask_step::{BlendWith, Drift, LayerRows, Mask, Probe, Work};
+use demask_step::{BlendWith, Drift, Job, LayerRows, Mask, Probe};
 use demask_testkit::{by_hand::ByHand, property};
 use proptest::prelude::*;
 
@@ -569,7 +569,7 @@ fn dllm_guides_at_an_interval() {
     assert!(!Session::new(options).unwrap().needs()[0].sequence.residual, "no guidance, nothing stored");
 }
 
-fn drive_guided(session: &mut Session, mut look: impl FnMut(&[demask_step::Request])) {
+fn drive_guided(session: &mut Session, mut look: impl FnMut(&[demask_step::ForwardInput])) {
     while session.wants() == Some(0) {
         look(session.requests());
         let left = |position: u32| (1, 0.9 - position as f32 / 100.0);

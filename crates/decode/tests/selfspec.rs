@@ -2,7 +2,7 @@
 //! (specs/families.md#5).
 
 use demask_decode::{Event, Remasking, Session, SessionOptions, StopRule};
-use demask_step::{BlockRules, Mask, Network, Origin, Predictions, Stores, Work, random};
+use demask_step::{BlockRules, Job, Mask, Network, Origin, Predictions, Stores, random};
 use demask_testkit::property;
 
 use crate::common::{

@@ -4,7 +4,7 @@ use crate::common::{self, EOS, MASK_ID, VOCAB, drive, drive_on, facts, options, 
 use demask_decode::{
     CanvasSpec, Event, Finish, Remasking, Schedule, Session, SessionOptions, StopRule, legality::exactness,
 };
-use demask_step::{ConfidenceOf, Mask, NO_TOKEN, Network, Predictions, TokenId, Work, random};
+use demask_step::{ConfidenceOf, Job, Mask, NO_TOKEN, Network, Predictions, TokenId, random};
 use demask_testkit::{by_hand::ByHand, property, scripted::Scripted};
 use proptest::prelude::*;
 

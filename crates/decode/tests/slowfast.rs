@@ -2,7 +2,7 @@
 
 use crate::common::{VOCAB, drive, drive_on, options, predict};
 use demask_decode::{Session, SessionOptions};
-use demask_step::{Mask, Network, Predictions, SequenceNeeds, Work};
+use demask_step::{Job, Mask, Network, Predictions, SequenceNeeds};
 use demask_testkit::{property, scripted::Scripted};
 use proptest::prelude::*;
 

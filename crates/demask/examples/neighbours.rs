@@ -74,7 +74,7 @@ fn small(model: &mut ModelByHand, beside: Option<usize>) -> Result<(usize, Durat
 }
 
 fn neighbours(model: &mut ModelByHand) -> Result<(), Box<dyn Error>> {
-    let rows = model.prompter().facts().context.min(1000);
+    let rows = model.info().facts().context.min(1000);
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let (forwards, elapsed) = small(model, None)?;

@@ -6,12 +6,12 @@ use demask_decode::Session;
 use demask_engine::{NetworkId, Refused, Request, RequestId, Scheduler};
 use demask_model::Inspect;
 
-use crate::{Error, Generation, Model, Options, Prompt, Prompter, guide::Bridge, model::limit_memory};
+use crate::{Error, Generation, Model, ModelInfo, Options, Prompt, guide::Bridge, model::limit_memory};
 
 /// A model without a thread, for analyses, measurements and tests: its owner runs each forward, and may look into the networks
 /// between any two.
 pub struct ModelByHand {
-    info: Arc<Prompter>,
+    info: Arc<ModelInfo>,
     scheduler: Scheduler<dyn Inspect>,
     /// Requests that ended while another one was run.
     over: Vec<Over>,
@@ -38,7 +38,7 @@ impl ModelByHand {
     }
 
     /// Returns everything about the model but its network.
-    pub fn prompter(&self) -> &Prompter {
+    pub fn info(&self) -> &ModelInfo {
         &self.info
     }
 

@@ -192,7 +192,7 @@ pub enum Error {
     Device(DeviceError),
     /// Error of the request, for another reason.
     #[error(transparent)]
-    Work(RequestError),
+    Request(RequestError),
     /// Error of the submission, for another reason.
     #[error(transparent)]
     Submit(SubmitError),
@@ -236,7 +236,7 @@ impl From<RequestError> for Error {
             | RequestError::Fault(_)
             | RequestError::NotNumbers { .. }
             | RequestError::Panicked(_)
-            | _ => Self::Work(error),
+            | _ => Self::Request(error),
         }
     }
 }
@@ -258,7 +258,7 @@ impl From<InspectError> for Error {
             InspectError::Open(error) => Self::Open(error),
             InspectError::Plan(error) => Self::Plan(error),
             InspectError::Device(error) => Self::Device(error),
-            error => Self::Work(RequestError::Device(DeviceError(error.to_string()))),
+            error => Self::Request(RequestError::Device(DeviceError(error.to_string()))),
         }
     }
 }
@@ -308,7 +308,7 @@ impl Error {
             Self::Open(_)
             | Self::Plan(_)
             | Self::Device(_)
-            | Self::Work(_)
+            | Self::Request(_)
             | Self::Busy(_)
             | Self::NoThread(_)
             | Self::ShutDown
@@ -320,7 +320,7 @@ impl Error {
 
     /// Returns whether the request's deadline passed while it waited for memory: nothing was decoded.
     pub fn is_expired(&self) -> bool {
-        matches!(self, Self::Work(RequestError::Expired))
+        matches!(self, Self::Request(RequestError::Expired))
     }
 
     /// Returns whether the request was given up by its reader.

@@ -8,7 +8,7 @@ use demask_model::{ArchSpec, Experts, QueryScale, Rope, RopeScaling, WeightSourc
 use demask_step::{BlockRules, Origin, Stores, random::mix};
 use demask_tensor::{ExpertShape, RouterRule, Score, Share, StoredTensor};
 
-use crate::{Opened, Prompter};
+use crate::{ModelInfo, Opened};
 
 /// Returns the fingerprint of pieces of data, in order.
 pub fn fingerprint(pieces: impl IntoIterator<Item = impl AsRef<[u8]>>) -> u64 {
@@ -188,11 +188,11 @@ impl Opened {
     /// Returns the fingerprint of the architecture and of the first row of every tensor: training changes them all, and
     /// nothing else of the weights has to be read.
     pub fn fingerprint(&self) -> u64 {
-        of_weights(self.prompter().spec(), self.source())
+        of_weights(self.info().spec(), self.source())
     }
 
     /// Returns its first guide with its fingerprint.
-    pub fn guide_fingerprint(&self) -> Option<(&Prompter, u64)> {
+    pub fn guide_fingerprint(&self) -> Option<(&ModelInfo, u64)> {
         self.guide().map(|(guide, source)| (guide, of_weights(guide.spec(), source)))
     }
 }
@@ -242,7 +242,7 @@ mod tests {
     /// Results directories hold these numbers: where they change, no earlier directory goes on.
     #[test]
     fn architectures_are_identified_as_ever() {
-        let mut spec = tiny_llada().prompter().spec().clone();
+        let mut spec = tiny_llada().info().spec().clone();
         let llama3 = RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original_context: 8192.0 };
         let found = [RopeScaling::None, RopeScaling::Linear { factor: 2.0 }, llama3].map(|scaling| {
             spec.rope.scaling = scaling;

@@ -7,7 +7,7 @@ use demask_engine::Request;
 use demask_step::{DeviceMemory, MemoryMeter, Position, TokenId};
 
 use crate::{
-    Prompter, TokenLogprob,
+    ModelInfo, TokenLogprob,
     receipt::{DeviceUse, Guided, MemoryUse, Receipt, Seconds, forget_peak_memory, peak_memory},
 };
 
@@ -59,7 +59,7 @@ impl fmt::Display for Generation {
     }
 }
 
-impl Prompter {
+impl ModelInfo {
     /// Makes the answer of a request that is done; none if it is no answer.
     pub(crate) fn generation(&self, mut request: Box<Request>) -> Option<Generation> {
         let (prepared, spent, bytes, guide) =
@@ -102,7 +102,7 @@ impl Prompter {
                 },
                 memory: MemoryUse {
                     weights: self.weight_bytes(),
-                    guide: self.guides.iter().map(|guide| guide.prompter.weight_bytes()).sum(),
+                    guide: self.guides.iter().map(|guide| guide.info.weight_bytes()).sum(),
                     cache: bytes as usize,
                     peak: peak_memory(),
                     device: self.device_memory(),
@@ -114,8 +114,8 @@ impl Prompter {
     }
 
     fn meters(&self) -> impl Iterator<Item = &(dyn MemoryMeter + 'static)> {
-        let guides = self.guides.iter().map(|guide| &*guide.prompter);
-        let machines = std::iter::once(self).chain(guides).filter_map(|prompter| prompter.machine.get());
+        let guides = self.guides.iter().map(|guide| &*guide.info);
+        let machines = std::iter::once(self).chain(guides).filter_map(|info| info.machine.get());
         machines.filter_map(|machine| machine.meter.as_deref())
     }
 
@@ -136,7 +136,7 @@ impl Prompter {
         let GuideCounts { cached, rows, accepted, rejected, cost, .. } = session.counts().guide;
         let decided = accepted + rejected;
         Some(Guided {
-            model: guide.prompter.name().to_owned(),
+            model: guide.info.name().to_owned(),
             rows,
             cached_tokens: cached,
             flops: cost.flops(),

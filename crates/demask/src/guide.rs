@@ -6,7 +6,7 @@ use demask_checkpoint::Tokenizer;
 use demask_decode::{Alignment, GuideOptions, GuideText, Translator};
 use demask_step::{Mask, TokenId};
 
-use crate::{Error, Options, Prompt, Prompter, Segment, model::Guide};
+use crate::{Error, ModelInfo, Options, Prompt, Segment, model::Guide};
 
 /// Text that a tokenizer must return byte for byte, so that bytes can lead to its tokens.
 const PROBE: &str = "The answer is 42.\nSo it is.";
@@ -54,7 +54,7 @@ impl Bridge {
     ///
     /// # Errors
     /// If their words differ and cannot be translated.
-    pub fn between(model: &Prompter, guide: &Prompter) -> Result<Self, Error> {
+    pub fn between(model: &ModelInfo, guide: &ModelInfo) -> Result<Self, Error> {
         let name = || guide.name().to_owned();
         if guide.facts().mask != Mask::Causal {
             return Err(Error::GuideNotCausal { guide: name(), family: guide.spec().family.to_string() });
@@ -85,7 +85,7 @@ impl Bridge {
     /// Options of the guide for a prompt; `tokens` is the prompt in the model's words.
     pub(crate) fn options(
         &self,
-        guide: &Prompter,
+        guide: &ModelInfo,
         prompt: &Prompt,
         tokens: &[TokenId],
         options: &Options,
@@ -113,7 +113,7 @@ impl Words {
     /// The prompt in the guide's own template and tokens.
     fn prompt(
         &self,
-        guide: &Prompter,
+        guide: &ModelInfo,
         prompt: &Prompt,
         tokens: &[TokenId],
         options: &Options,

@@ -8,7 +8,7 @@ use demask_model::{Inspect, Inspection};
 use demask_step::{OpenError, TokenId};
 
 use crate::{
-    Error, Generation, Likelihood, LikelihoodOptions, Options, Prompt, Prompter, TraceLine,
+    Error, Generation, Likelihood, LikelihoodOptions, ModelInfo, Options, Prompt, TraceLine,
     likelihood::LikelihoodTask,
     receipt::DeviceUse,
     trace::{TokenTexts, Tracer},
@@ -42,12 +42,12 @@ type Pair = (Vec<TokenId>, Vec<TokenId>);
 /// ```
 #[derive(Clone)]
 pub struct Handle {
-    info: Arc<Prompter>,
+    info: Arc<ModelInfo>,
     engine: EngineHandle<dyn Inspect>,
 }
 
 impl Handle {
-    pub(crate) fn new(info: Arc<Prompter>, engine: EngineHandle<dyn Inspect>) -> Self {
+    pub(crate) fn new(info: Arc<ModelInfo>, engine: EngineHandle<dyn Inspect>) -> Self {
         Self { info, engine }
     }
 
@@ -223,11 +223,7 @@ impl Handle {
 #[doc(hidden)]
 impl Handle {
     /// Returns everything about the model but its network.
-    pub fn prompter(&self) -> &Prompter {
-        &self.info
-    }
-
-    pub(crate) fn info(&self) -> &Arc<Prompter> {
+    pub fn info(&self) -> &Arc<ModelInfo> {
         &self.info
     }
 

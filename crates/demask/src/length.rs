@@ -2,7 +2,7 @@
 
 use demask_step::Mask;
 
-use crate::{Error, OptionError, Options, Prompter};
+use crate::{Error, ModelInfo, OptionError, Options};
 
 /// Shortest recommended canvas that follows from a context, and the part of the context that it is at most: the authors of
 /// LLaDA, whose models see 4,096 positions, evaluate with 256, and a model that was trained on fewer positions decodes fewer.
@@ -68,7 +68,7 @@ impl Length {
     }
 }
 
-impl Prompter {
+impl ModelInfo {
     /// Returns the positions that the model decodes best by default: what its own `generation_config.json` names
     /// (`max_new_tokens`), else what its family's authors evaluate with. Under full attention each of them is seen by all,
     /// so that more change the answer; elsewhere it is no more than a bound.
@@ -171,15 +171,15 @@ mod tests {
     use super::*;
     use crate::Prompt;
 
-    fn demo(name: &str) -> Prompter {
+    fn demo(name: &str) -> ModelInfo {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo").join(name);
-        Prompter::open(ModelFiles::directory(&folder).unwrap()).unwrap()
+        ModelInfo::open(ModelFiles::directory(&folder).unwrap()).unwrap()
     }
 
-    fn length(prompter: &Prompter, prompt: usize, options: &Options) -> Length {
-        let prepared = prompter.length(prompt, 0, options).unwrap();
+    fn length(info: &ModelInfo, prompt: usize, options: &Options) -> Length {
+        let prepared = info.length(prompt, 0, options).unwrap();
         // What is chosen can be decoded.
-        prompter.session(&Prompt::Tokens(vec![5; prompt]), options).unwrap();
+        info.session(&Prompt::Tokens(vec![5; prompt]), options).unwrap();
         prepared
     }
 
@@ -188,7 +188,7 @@ mod tests {
         for (model, expected) in [("demo-llada", 64), ("demo-dream", 64), ("demo-sdar", 128)] {
             assert_eq!(demo(model).recommended_length(), expected, "{model}");
         }
-        assert_eq!(Prompter::demo().unwrap().recommended_length(), 64);
+        assert_eq!(ModelInfo::demo().unwrap().recommended_length(), 64);
         // A model that sees fewer positions than its family's others is made for fewer: no file has to say so.
         let mut small = demo("demo-dream");
         small.text.generation.max_new_tokens = None;
@@ -202,9 +202,9 @@ mod tests {
         for (most, canvas) in [(1, 1), (32, 32), (64, 64), (128, 64), (4096, 64)] {
             assert_eq!(length(&full, 30, &bound(most)).canvas, canvas);
         }
-        for prompter in [&blocks, &causal] {
+        for info in [&blocks, &causal] {
             for (most, canvas) in [(32, 32), (512, 512), (4096, 1024 - 32)] {
-                assert_eq!(length(prompter, 32, &bound(most)).canvas, canvas);
+                assert_eq!(length(info, 32, &bound(most)).canvas, canvas);
             }
         }
         let both = Options { gen_length: Some(128), ..bound(10) };

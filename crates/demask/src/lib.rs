@@ -70,7 +70,7 @@ pub use trace::TraceLine;
 use device::{BackendOptions, DeviceOptions, UnusableDevice};
 use footprint::{Footprint, TooLarge};
 use kept::KeptMatrices;
-use model::{ModelError, Opened, Prompter};
+use model::{ModelError, ModelInfo, Opened};
 use options::OptionError;
 use trace::TokenTexts;
 
@@ -110,7 +110,7 @@ pub mod internals {
         guide::Bridge,
         kept::KeptMatrices,
         likelihood::LikelihoodTask,
-        model::{DEFAULT_ROW_BUDGET, Defaults, LoadObserver, ModelError, Opened, Prompter},
+        model::{DEFAULT_ROW_BUDGET, Defaults, LoadObserver, ModelError, ModelInfo, Opened},
         options::{OptionError, OptionField, OptionType, whole},
         receipt::{DeviceUse, Guided, MemoryUse, Seconds, peak_memory},
         record::{Number, Record},

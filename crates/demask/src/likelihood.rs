@@ -13,14 +13,14 @@ mod plan;
 
 use demask_checkpoint::MaskDraws;
 use demask_step::{
-    Blend, BlendWith, Mask, Need, Pending, Position, Predictions, Request, SequenceNeeds, TokenId, Work,
+    Blend, BlendWith, ForwardInput, Job, Mask, Need, Pending, Position, Predictions, SequenceNeeds, TokenId,
 };
 
 use self::{
     draws::{Dice, Draw, dream_draws, llada_draws},
     plan::{Canvas, Plan, Text},
 };
-use crate::{Error, Options, Prompt, Prompter, TokenLogprob};
+use crate::{Error, ModelInfo, Options, Prompt, TokenLogprob};
 
 /// Options of the estimate of a bound.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
@@ -63,7 +63,7 @@ pub struct Likelihood {
     pub seconds: f64,
 }
 
-impl Prompter {
+impl ModelInfo {
     /// Returns a prompt and a text after it as tokens, split where the text begins: spaces at the prompt's end belong to the
     /// text, and the tokens are those of both together.
     pub fn pair(&self, prompt: &Prompt, continuation: &str) -> Result<(Vec<TokenId>, Vec<TokenId>), Error> {
@@ -89,7 +89,7 @@ impl Prompter {
     }
 }
 
-impl Prompter {
+impl ModelInfo {
     /// Gets continuations ready to be judged, each after its context. Draws run side by side as far as `rows` rows go.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ fn drawn(by: MaskDraws, length: usize, options: &LikelihoodOptions) -> Vec<Draw>
 
 /// Refuses what cannot be estimated.
 fn check(
-    model: &Prompter,
+    model: &ModelInfo,
     context: &[TokenId],
     continuation: &[TokenId],
     options: &LikelihoodOptions,
@@ -190,7 +190,7 @@ impl Asked {
     }
 
     /// Fills a canvas's request.
-    fn fill(&self, canvas: &Canvas, request: &mut Request) {
+    fn fill(&self, canvas: &Canvas, request: &mut ForwardInput) {
         let (Canvas { text, rows, predict, .. }, plan) = (canvas, &mut request.plan);
         request.tokens.clear();
         request.tokens.extend_from_slice(&self.texts[*text].tokens[rows.clone()]);
@@ -213,7 +213,7 @@ impl Asked {
     }
 
     /// Fills the request of guidance's twin: the same without the context, and nothing of the head.
-    fn fill_twin(&self, canvas: &Canvas, request: &Request, twin: &mut Request) {
+    fn fill_twin(&self, canvas: &Canvas, request: &ForwardInput, twin: &mut ForwardInput) {
         twin.tokens.clone_from(&request.tokens);
         twin.plan.clone_from(&request.plan);
         twin.plan.predict.clear();
@@ -229,7 +229,7 @@ pub struct LikelihoodTask {
     plan: Plan,
     needs: Vec<Need>,
     /// Requests of the next canvases, group after group.
-    requests: Vec<Request>,
+    requests: Vec<ForwardInput>,
     /// Sequences of a canvas: with guidance two.
     each: usize,
     found: Vec<Likelihood>,
@@ -255,7 +255,7 @@ impl LikelihoodTask {
         let apart = if asked.attention == Mask::Causal { 1 } else { canvases.len().max(1) };
         let side_by_side = (rows / (length * each)).clamp(1, apart);
         let needs = vec![Need { network: 0, sequence }; side_by_side * each];
-        let requests = vec![Request::default(); side_by_side.min(canvases.len()) * each];
+        let requests = vec![ForwardInput::default(); side_by_side.min(canvases.len()) * each];
         let found =
             texts.iter().map(|text| Likelihood { tokens: text.judged.len(), ..Likelihood::default() }).collect();
         let mut task = Self { asked, plan, needs, requests, each, found, done: 0 };
@@ -296,7 +296,7 @@ impl LikelihoodTask {
     }
 }
 
-impl Work for LikelihoodTask {
+impl Job for LikelihoodTask {
     fn needs(&self) -> &[Need] {
         &self.needs
     }

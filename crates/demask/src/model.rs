@@ -96,7 +96,7 @@ pub struct Defaults {
 }
 
 /// Parts of a model but its weights: enough to turn a prompt into a session.
-pub struct Prompter {
+pub struct ModelInfo {
     pub(crate) text: CheckpointText,
     facts: ModelFacts,
     /// Texts of the control tokens.
@@ -116,14 +116,14 @@ pub struct Prompter {
 pub(crate) struct Guide {
     /// The name that it was given; without one it is called as its model.
     name: Option<String>,
-    pub(crate) prompter: Arc<Prompter>,
+    pub(crate) info: Arc<ModelInfo>,
     pub(crate) bridge: Bridge,
 }
 
 impl Guide {
     /// Returns the name that requests choose it by.
     pub(crate) fn called(&self) -> &str {
-        self.name.as_deref().unwrap_or_else(|| self.prompter.name())
+        self.name.as_deref().unwrap_or_else(|| self.info.name())
     }
 }
 
@@ -141,10 +141,10 @@ pub(crate) struct Machine {
     pub(crate) meter: Option<Arc<dyn MemoryMeter>>,
 }
 
-impl Prompter {
+impl ModelInfo {
     /// Opens a checkpoint and leaves its weights alone.
     pub fn open(files: ModelFiles) -> Result<Self, ModelError> {
-        Ok(Opened::open(files)?.into_prompter())
+        Ok(Opened::open(files)?.into_info())
     }
 
     /// Returns two tokens that are no masks and end nothing; fewer only if there are no more.
@@ -158,7 +158,7 @@ impl Prompter {
     /// Opens the model that is part of this library.
     #[cfg(feature = "demo")]
     pub fn demo() -> Result<Self, ModelError> {
-        Ok(Opened::demo()?.into_prompter())
+        Ok(Opened::demo()?.into_info())
     }
 
     /// Makes that of a checkpoint without weights.
@@ -228,7 +228,7 @@ impl Prompter {
     /// Duration of the loading, its guides' included.
     pub fn load_time(&self) -> Duration {
         let own = self.machine.get().map_or(Duration::ZERO, |machine| machine.load_time);
-        own + self.guides.iter().map(|guide| guide.prompter.load_time()).sum::<Duration>()
+        own + self.guides.iter().map(|guide| guide.info.load_time()).sum::<Duration>()
     }
 
     /// Returns the device that runs it: device, tier, threads, element type. Empty before it is loaded.
@@ -250,12 +250,12 @@ impl Prompter {
 
     /// Puts a guide beside it, called as its model.
     pub fn add_guide(&mut self, guide: Arc<Self>, bridge: Bridge) {
-        self.guides.push(Guide { name: None, prompter: guide, bridge });
+        self.guides.push(Guide { name: None, info: guide, bridge });
     }
 
     /// Returns what turns prompts into sessions of each of its networks: its own, and its first guide's.
-    pub fn prompters(&self) -> Vec<&Self> {
-        std::iter::once(self).chain(self.guides.first().map(|guide| &*guide.prompter)).collect()
+    pub fn infos(&self) -> Vec<&Self> {
+        std::iter::once(self).chain(self.guides.first().map(|guide| &*guide.info)).collect()
     }
 
     /// Returns the names that requests choose its guides by.
@@ -277,14 +277,14 @@ impl Prompter {
 
 /// A model whose files are open and checked, and whose weights are still where they were; perhaps with guides.
 pub struct Opened {
-    prompter: Prompter,
+    info: ModelInfo,
     source: StoredWeights,
     /// Weights of the guides.
     guides: Vec<StoredWeights>,
 }
 
 /// A model without its weights, the type of each tensor, and the type of most of them.
-pub type Stored = (Arc<Prompter>, BTreeMap<Role, Dtype>, Dtype);
+pub type Stored = (Arc<ModelInfo>, BTreeMap<Role, Dtype>, Dtype);
 
 /// Progress of the loading of a model.
 #[derive(Debug, Clone, Copy)]
@@ -311,7 +311,7 @@ impl Opened {
     #[cfg(feature = "demo")]
     pub fn demo() -> Result<Self, ModelError> {
         let mut opened = Self::open(crate::demo::files())?;
-        opened.prompter.defaults = crate::demo::DEFAULTS;
+        opened.info.defaults = crate::demo::DEFAULTS;
         Ok(opened)
     }
 
@@ -319,7 +319,7 @@ impl Opened {
         let (source, text) = checkpoint.release_weights();
         // What is left once the weights are there, until they are and it is known.
         let free_memory = Some(demask_cpu::available_memory().saturating_sub(source.stored_bytes()));
-        Self { prompter: Prompter { free_memory, ..Prompter::of(text) }, source, guides: Vec::new() }
+        Self { info: ModelInfo { free_memory, ..ModelInfo::of(text) }, source, guides: Vec::new() }
     }
 
     /// Puts a guide beside it: an autoregressive model that decoder `guided` lets judge drafts. It is called as its model.
@@ -339,20 +339,20 @@ impl Opened {
     }
 
     fn with_guide(mut self, name: Option<String>, guide: Self) -> Result<Self, Error> {
-        let bridge = Bridge::between(&self.prompter, &guide.prompter)?;
-        let Self { prompter, source, .. } = guide;
-        let guide = Guide { name, prompter: Arc::new(prompter), bridge };
-        if self.prompter.guides.iter().any(|other| other.called() == guide.called()) {
+        let bridge = Bridge::between(&self.info, &guide.info)?;
+        let Self { info, source, .. } = guide;
+        let guide = Guide { name, info: Arc::new(info), bridge };
+        if self.info.guides.iter().any(|other| other.called() == guide.called()) {
             return Err(Error::GuideTwice { name: guide.called().to_owned() });
         }
-        self.prompter.guides.push(guide);
+        self.info.guides.push(guide);
         self.guides.push(source);
         Ok(self)
     }
 
     /// Returns its first guide, and where its weights are.
-    pub(crate) fn guide(&self) -> Option<(&Prompter, &StoredWeights)> {
-        self.prompter.guides.first().map(|guide| &*guide.prompter).zip(self.guides.first())
+    pub(crate) fn guide(&self) -> Option<(&ModelInfo, &StoredWeights)> {
+        self.info.guides.first().map(|guide| &*guide.info).zip(self.guides.first())
     }
 
     /// Gets a prompt ready to be answered, with the guide if the decoder wants one. What it needs says how much memory the
@@ -361,23 +361,23 @@ impl Opened {
     /// # Errors
     /// If the prompt cannot be put into tokens, or the options contradict each other or the model.
     pub fn prepare(&self, prompt: &Prompt, options: &Options) -> Result<Request, Error> {
-        self.prompter.prepare(prompt, options)
+        self.info.prepare(prompt, options)
     }
 
     /// Returns all of the model but the weights.
-    pub fn prompter(&self) -> &Prompter {
-        &self.prompter
+    pub fn info(&self) -> &ModelInfo {
+        &self.info
     }
 
     /// Leaves the weights behind: of the model and its first guide what turns prompts into sessions, the type of each tensor
     /// and of most of them. Their lengths are the same on every machine.
     pub fn into_parts(self) -> Vec<Stored> {
-        let Self { mut prompter, source, guides } = self;
-        prompter.free_memory = None;
-        let guide = prompter.guides.first().map(|guide| Arc::clone(&guide.prompter));
-        let prompters = std::iter::once(Arc::new(prompter)).chain(guide);
+        let Self { mut info, source, guides } = self;
+        info.free_memory = None;
+        let guide = info.guides.first().map(|guide| Arc::clone(&guide.info));
+        let infos = std::iter::once(Arc::new(info)).chain(guide);
         let sources = std::iter::once(source).chain(guides);
-        prompters.zip(sources).map(|(prompter, source)| (prompter, source.stored(), source.main_dtype())).collect()
+        infos.zip(sources).map(|(info, source)| (info, source.stored(), source.main_dtype())).collect()
     }
 
     pub(crate) fn source(&self) -> &StoredWeights {
@@ -385,13 +385,13 @@ impl Opened {
     }
 
     /// Gives up the weights.
-    pub fn into_prompter(self) -> Prompter {
-        self.prompter
+    pub fn into_info(self) -> ModelInfo {
+        self.info
     }
 
     /// Bytes that it needs on a device while sequences with these needs are open.
     pub fn footprint(&self, device: &DeviceOptions, sequences: &[SequenceNeeds]) -> Result<Footprint, ModelError> {
-        Loading { prompter: &self.prompter, source: &self.source }.footprint(device, sequences)
+        Loading { info: &self.info, source: &self.source }.footprint(device, sequences)
     }
 
     /// Matrices whose blocks take more memory on a device than in their file, because no kernel there has their format. None, if
@@ -403,7 +403,7 @@ impl Opened {
             if device.quantize != WeightChoice::Plain {
                 return Ok(Vec::new());
             }
-            let kept = KeptMatrices::of(one.prompter.spec(), &one.source.stored(), &options);
+            let kept = KeptMatrices::of(one.info.spec(), &one.source.stored(), &options);
             let kept = kept.map_err(|error| one.failed(error.into()))?;
             widened.extend(kept.into_iter().filter(KeptMatrices::widened));
         }
@@ -412,9 +412,9 @@ impl Opened {
 
     /// The model and its guides.
     fn all(&self) -> impl Iterator<Item = Loading<'_>> {
-        let guides = self.prompter.guides.iter().zip(&self.guides);
-        let guides = guides.map(|(guide, source)| Loading { prompter: &guide.prompter, source });
-        std::iter::once(Loading { prompter: &self.prompter, source: &self.source }).chain(guides)
+        let guides = self.info.guides.iter().zip(&self.guides);
+        let guides = guides.map(|(guide, source)| Loading { info: &guide.info, source });
+        std::iter::once(Loading { info: &self.info, source: &self.source }).chain(guides)
     }
 
     /// Loads the weights, its guides' too, if there is memory for them and for the sequences that will be open at the same
@@ -434,7 +434,7 @@ impl Opened {
             let sequences: Vec<SequenceNeeds> = needs.map(|need| need.sequence.clone()).collect();
             networks.push(one.load(device, &sequences, progress)?);
         }
-        Model::of(self.prompter, networks)
+        Model::of(self.info, networks)
     }
 
     /// Loads the weights to a backend, which refuses weights for which it has no memory. Joined steps may have up to `row_budget`
@@ -445,9 +445,9 @@ impl Opened {
         row_budget: Option<usize>,
         progress: &mut LoadObserver<'_>,
     ) -> Result<Model, ModelError> {
-        let own = Loading { prompter: &self.prompter, source: &self.source };
+        let own = Loading { info: &self.info, source: &self.source };
         let network = own.load_on(backend, row_budget, progress)?;
-        Model::of(self.prompter, vec![network])
+        Model::of(self.info, vec![network])
     }
 }
 
@@ -456,13 +456,13 @@ pub(crate) type LoadedNetwork = (Box<dyn Inspect>, Duration);
 
 /// Weights of a model or a guide on their way to a device.
 struct Loading<'a> {
-    prompter: &'a Prompter,
+    info: &'a ModelInfo,
     source: &'a StoredWeights,
 }
 
 impl Loading<'_> {
     fn footprint(&self, device: &DeviceOptions, sequences: &[SequenceNeeds]) -> Result<Footprint, ModelError> {
-        let spec = self.prompter.spec();
+        let spec = self.info.spec();
         let options = device.backend_options(self.source.main_dtype())?;
         let row_budget = device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
         Footprint::of(spec, &self.source.stored(), &options, row_budget, sequences)
@@ -499,11 +499,11 @@ impl Loading<'_> {
         let BackendOptions::Cuda(options) = device.backend_options(stored)? else {
             return Err(UnusableDevice::NoCuda(number).into());
         };
-        let spec = self.prompter.spec();
+        let spec = self.info.spec();
         let row_budget = device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
         options
             .check(&workspace_shape(spec, row_budget, sequences), spec.layers)
-            .map_err(|unfit| ModelError::Unfit { name: self.prompter.name().to_owned(), number, unfit })?;
+            .map_err(|unfit| ModelError::Unfit { name: self.info.name().to_owned(), number, unfit })?;
         let gpu = device.open_gpu(number)?;
         self.check_memory(device, sequences, &format!("memory on {}", gpu.describe()), gpu.available())?;
         let card = gpu.card().clone();
@@ -519,8 +519,8 @@ impl Loading<'_> {
         progress: &mut LoadObserver<'_>,
     ) -> Result<LoadedNetwork, ModelError> {
         let started = Instant::now();
-        let (spec, total) = (self.prompter.spec(), self.source.stored_bytes());
-        let name = self.prompter.name();
+        let (spec, total) = (self.info.spec(), self.source.stored_bytes());
+        let name = self.info.name();
         tracing::debug!(%name, bytes = total, parameters = spec.parameters(), "loading weights");
         let mut read = |done| progress(LoadProgress { name, done, total });
         let weights =
@@ -543,11 +543,11 @@ impl Loading<'_> {
         let needs = |weights| {
             self.footprint(&DeviceOptions { quantize: weights, ..device.clone() }, sequences).unwrap_or_default()
         };
-        Ok(TooLarge::check(self.prompter.name(), memory, device.quantize, needs, available)?)
+        Ok(TooLarge::check(self.info.name(), memory, device.quantize, needs, available)?)
     }
 
     fn failed(&self, error: LoadError) -> ModelError {
-        ModelError::Load { name: self.prompter.name().to_owned(), error }
+        ModelError::Load { name: self.info.name().to_owned(), error }
     }
 }
 
@@ -611,38 +611,38 @@ impl Model {
     }
 
     /// Puts networks, the model's own and its guides', to work.
-    fn of(prompter: Prompter, networks: Vec<LoadedNetwork>) -> Result<Self, ModelError> {
+    fn of(info: ModelInfo, networks: Vec<LoadedNetwork>) -> Result<Self, ModelError> {
         let mut scheduler = Scheduler::new();
         for (index, (network, load_time)) in networks.into_iter().enumerate() {
             let (device, weights, meter) = (network.describe(), network.weight_bytes(), network.memory_meter());
             let (rows, network) = (network.rows().capacity, scheduler.add(network));
             let machine = Machine { network, load_time, device, weights, rows, meter };
-            let at = index.checked_sub(1).map_or(&prompter, |guide| &*prompter.guides[guide].prompter);
+            let at = index.checked_sub(1).map_or(&info, |guide| &*info.guides[guide].info);
             let _ = at.machine.set(machine);
         }
-        Self::on(prompter, scheduler)
+        Self::on(info, scheduler)
     }
 
     /// Gives a scheduler with a model's networks a thread.
     ///
     /// # Errors
     /// If the system has no thread to give.
-    pub fn on(mut prompter: Prompter, mut scheduler: Scheduler<dyn Inspect>) -> Result<Self, ModelError> {
+    pub fn on(mut info: ModelInfo, mut scheduler: Scheduler<dyn Inspect>) -> Result<Self, ModelError> {
         limit_memory(&mut scheduler);
-        let own = prompter.machine.get().and_then(|machine| scheduler.network(machine.network));
+        let own = info.machine.get().and_then(|machine| scheduler.network(machine.network));
         if let Some(network) = own {
-            prompter.free_memory = Some(network.available().1);
-            prompter.facts.free_rows = network.rows().free;
+            info.free_memory = Some(network.available().1);
+            info.facts.free_rows = network.rows().free;
         }
         let engine = Engine::start(scheduler)?;
-        let handle = Handle::new(Arc::new(prompter), engine.handle());
+        let handle = Handle::new(Arc::new(info), engine.handle());
         Ok(Self { handle, engine })
     }
 
     /// Sets the faults that are injected before the forwards and openings of its network from now on, for tests.
     #[must_use]
     pub fn with_faults(self, faults: Faults) -> Self {
-        let own = self.prompter().machine.get().map(|machine| machine.network);
+        let own = self.info().machine.get().map(|machine| machine.network);
         let _ = self.engine().with_scheduler(move |scheduler| own.map(|own| scheduler.set_faults(own, faults)));
         self
     }
@@ -651,7 +651,7 @@ impl Model {
     ///
     /// # Errors
     /// If the engine has failed.
-    pub fn into_scheduler(self) -> Result<(Arc<Prompter>, Scheduler<dyn Inspect>), Error> {
+    pub fn into_scheduler(self) -> Result<(Arc<ModelInfo>, Scheduler<dyn Inspect>), Error> {
         let Self { handle, engine } = self;
         let scheduler = engine.into_scheduler().ok_or(Error::ShutDown)?;
         Ok((Arc::clone(handle.info()), scheduler))

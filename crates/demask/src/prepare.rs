@@ -14,14 +14,14 @@ use demask_engine::{Detokenizer, NetworkId, Request, Text};
 use demask_step::{Mask, TokenId};
 
 use crate::{
-    Error, OptionError, Options, Prompt, Prompter, guide,
+    Error, ModelInfo, OptionError, Options, Prompt, guide,
     length::{Length, Limit},
     logprob,
     model::Guide,
     prompt::Tokens,
 };
 
-impl Prompter {
+impl ModelInfo {
     /// Gets a prompt ready to be answered, with the guide if the decoder wants one.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Prompter {
         guide: Option<usize>,
     ) -> Result<(Session, Length), Error> {
         let guide = guide.map(|index| &self.guides[index]);
-        let guide = guide.map(|Guide { prompter, bridge, .. }| bridge.options(prompter, prompt, &tokens.ids, options));
+        let guide = guide.map(|Guide { info, bridge, .. }| bridge.options(info, prompt, &tokens.ids, options));
         let (session_options, length) = self.options(tokens, options, guide.transpose()?)?;
         let mut session = Session::new(session_options)?;
         if let Some(kept) = length.kept {
@@ -95,8 +95,8 @@ impl Prompter {
 
     /// Returns the networks that a request runs on: the model's own, and its guide's.
     pub(crate) fn networks(&self, request: &Request) -> Vec<NetworkId> {
-        let guide = self.guides.get(request.guide().unwrap_or(0)).map(|guide| &*guide.prompter);
-        let machines = [Some(self), guide].into_iter().flatten().filter_map(|prompter| prompter.machine.get());
+        let guide = self.guides.get(request.guide().unwrap_or(0)).map(|guide| &*guide.info);
+        let machines = [Some(self), guide].into_iter().flatten().filter_map(|info| info.machine.get());
         machines.map(|machine| machine.network).collect()
     }
 

@@ -5,7 +5,7 @@ use std::{fmt, ops::Range};
 use demask_checkpoint::{Message, RenderOptions, Rendered};
 use demask_step::{Mask, TokenId};
 
-use crate::{Error, Options, Prompter};
+use crate::{Error, ModelInfo, Options};
 
 /// The prompt in one of its forms.
 #[derive(Debug, Clone, PartialEq)]
@@ -146,7 +146,7 @@ impl Tokens {
     }
 }
 
-impl Prompter {
+impl ModelInfo {
     /// A prompt in words, as the model's template puts it; ids, separated by commas, where it has none.
     pub fn in_words(&self, prompt: &Prompt) -> Result<String, Error> {
         Ok(match prompt {

@@ -9,7 +9,7 @@ use demask_decode::Event;
 use demask_step::{NO_TOKEN, TokenId};
 use serde::{Deserialize, Serialize};
 
-use crate::{Prompter, record::Record};
+use crate::{ModelInfo, record::Record};
 
 /// One line of a trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -221,9 +221,9 @@ pub struct TokenTexts {
 
 impl TokenTexts {
     /// Returns all texts of a model with a tokenizer; none without.
-    pub fn of(model: &Prompter) -> Self {
+    pub fn of(model: &ModelInfo) -> Self {
         // Of several, a trace does not say which one speaks.
-        let guide = if let [guide] = &model.guides[..] { Some(&*guide.prompter) } else { None };
+        let guide = if let [guide] = &model.guides[..] { Some(&*guide.info) } else { None };
         Self { own: all_texts(model), guide: guide.map(all_texts).unwrap_or_default() }
     }
 
@@ -244,10 +244,10 @@ impl TokenTexts {
 }
 
 /// The texts of a whole vocabulary; none without a tokenizer.
-fn all_texts(prompter: &Prompter) -> Vec<Option<String>> {
-    let Ok(tokenizer) = prompter.tokenizer() else { return Vec::new() };
+fn all_texts(info: &ModelInfo) -> Vec<Option<String>> {
+    let Ok(tokenizer) = info.tokenizer() else { return Vec::new() };
     let text = |id| String::from_utf8(tokenizer.token_bytes(id)?).ok();
-    (0..prompter.facts().vocab as u32).map(text).collect()
+    (0..info.facts().vocab as u32).map(text).collect()
 }
 
 /// Writes what happens to a request down as the lines of a trace.
@@ -259,7 +259,7 @@ pub struct Tracer {
 
 impl Tracer {
     /// Makes one for requests to a model with this seed.
-    pub fn new(model: &Prompter, seed: u64) -> Self {
+    pub fn new(model: &ModelInfo, seed: u64) -> Self {
         Self { model: model.name().to_owned(), mask: model.facts().mask_id, seed }
     }
 

@@ -23,7 +23,7 @@ use demask::internals::{
     cpu::isa::{Isa, Tier},
     decode::Session,
     engine::RequestId,
-    step::{Mask, Predictions, SequenceId, SequenceNeeds, SequenceStep, Work},
+    step::{Job, Mask, Predictions, SequenceId, SequenceNeeds, SequenceStep},
     tensor::Dtype,
 };
 use demask::{ActivationChoice, DtypeChoice, Model, Options, Prompt, WeightChoice};
@@ -131,7 +131,7 @@ struct Outcome {
 
 /// Reference decoding of a whole solution.
 fn reference(model: &ModelByHand) -> Options {
-    let causal = model.prompter().facts().mask == Mask::Causal;
+    let causal = model.info().facts().mask == Mask::Causal;
     let decoder = (!causal).then(|| "static".parse().unwrap());
     Options { gen_length: Some(64), decoder, ..Options::default() }
 }
@@ -144,13 +144,13 @@ fn solve(model: &mut ModelByHand, problems: &[(String, i64)]) -> Outcome {
 
 /// Solves problems, many sessions at a time.
 fn solve_with(model: &mut ModelByHand, problems: &[(String, i64)], options: Options) -> Outcome {
-    let block_length = (model.prompter().facts().mask == Mask::Full).then_some(16);
+    let block_length = (model.info().facts().mask == Mask::Full).then_some(16);
     let options = Options { block_length, ..options };
     let mut outcome = Outcome { right: 0, forwards: 0, tokens: Vec::new() };
     for group in problems.chunks(8) {
         let sessions: Vec<Session> = group
             .iter()
-            .map(|(question, _)| model.prompter().session(&Prompt::user(question.as_str(), None), &options).unwrap())
+            .map(|(question, _)| model.info().session(&Prompt::user(question.as_str(), None), &options).unwrap())
             .collect();
         let ids = sessions.into_iter().map(|session| model.submit(session).unwrap());
         let ids: Vec<RequestId> = ids.collect();
@@ -161,7 +161,7 @@ fn solve_with(model: &mut ModelByHand, problems: &[(String, i64)], options: Opti
         for (id, (_, expected)) in ids.into_iter().zip(group) {
             let session: Session = over.remove(&id).unwrap().unwrap().into_job().unwrap();
             let output = session.output();
-            let text = model.prompter().tokenizer().unwrap().decode(&output.tokens, true);
+            let text = model.info().tokenizer().unwrap().decode(&output.tokens, true);
             outcome.right += usize::from(answer(&text) == Some(*expected));
             outcome.forwards += session.counts().forwards;
             outcome.tokens.push(output.tokens);
@@ -311,10 +311,10 @@ fn quantised_predictions_stay_near_those_of_bf16(name: &str) {
         let options = reference(&plain);
         let mut rounded =
             QUANTISED.map(|(weights, activations, _)| load_on(name, &bf16_on(tier, weights, activations)));
-        let vocabulary = plain.prompter().facts().vocab;
+        let vocabulary = plain.info().facts().vocab;
         let (mut sums, mut positions) = ([0f64; QUANTISED.len()], 0);
         for (question, _) in &problems {
-            let mut session = plain.prompter().session(&Prompt::user(question.as_str(), None), &options).unwrap();
+            let mut session = plain.info().session(&Prompt::user(question.as_str(), None), &options).unwrap();
             let needs = SequenceNeeds { logits: true, ..session.needs()[0].sequence.clone() };
             let id = plain.network_mut().open(&needs).unwrap();
             let ids = rounded.each_mut().map(|model| model.network_mut().open(&needs).unwrap());
@@ -405,7 +405,7 @@ impl Compared {
     fn of([expected, found]: [&mut ModelByHand; 2], problems: &[(String, i64)], most: usize, what: &str) -> Self {
         let (options, mut compared) = (reference(expected), Self::default());
         for (question, _) in problems {
-            let mut session = expected.prompter().session(&Prompt::user(question.as_str(), None), &options).unwrap();
+            let mut session = expected.info().session(&Prompt::user(question.as_str(), None), &options).unwrap();
             let needs = SequenceNeeds { logits: true, ..session.needs()[0].sequence.clone() };
             let ids = [&mut *expected, &mut *found].map(|model| model.network_mut().open(&needs).unwrap());
             for _ in 0..most {
@@ -415,7 +415,7 @@ impl Compared {
                 let mut answers = [Predictions::default(), Predictions::default()];
                 step(expected, ids[0], &session, &mut answers[0]);
                 step(found, ids[1], &session, &mut answers[1]);
-                compared.add(&answers, expected.prompter().facts().vocab, what);
+                compared.add(&answers, expected.info().facts().vocab, what);
                 session.feed(&answers[..1]);
             }
             expected.network_mut().close(ids[0]);

@@ -9,7 +9,9 @@ use demask::internals::{
     cpu::isa::Isa,
     decode::{CanvasSpec, ModelFacts, Remasking, Session, SessionOptions, StopRule},
     model_parts::{ArchSpec, Inspect},
-    step::{LayerRows, Mask, Position, Positions, Predictions, Request, SequenceId, SequenceNeeds, SequenceStep, Work},
+    step::{
+        ForwardInput, Job, LayerRows, Mask, Position, Positions, Predictions, SequenceId, SequenceNeeds, SequenceStep,
+    },
     tensor::Dtype,
 };
 use demask_testkit::by_hand::ByHand;
@@ -44,7 +46,7 @@ fn options(shift: usize, cache: &str) -> SessionOptions {
 
 /// One forward: what ran, and the network's answer with all logits.
 struct Forward {
-    request: Request,
+    request: ForwardInput,
     answer: Predictions,
 }
 
@@ -79,7 +81,7 @@ fn devices(shift: usize) -> Vec<Device> {
 }
 
 /// Position `p` becomes token `p`, those in the middle first.
-fn scripted(request: &Request) -> Predictions {
+fn scripted(request: &ForwardInput) -> Predictions {
     let mut positions = Positions::new();
     positions.set_union(&[&request.plan.predict, &request.plan.hint]);
     let confidence = positions.iter().map(|position| 0.9 - (f32::from(position as u16) - 15.3).abs() / 100.0).collect();
@@ -91,7 +93,7 @@ fn scripted(request: &Request) -> Predictions {
 fn run_on(
     network: &mut dyn Inspect,
     options: &SessionOptions,
-    change: impl Fn(&mut Request),
+    change: impl Fn(&mut ForwardInput),
 ) -> (Vec<Forward>, Session) {
     let mut session = Session::new(options.clone()).unwrap();
     let open = |needs: &SequenceNeeds| SequenceNeeds { logits: true, ..needs.clone() };
@@ -206,7 +208,7 @@ fn caches_t3_the_first_layer_matters_only_to_partial_responses() {
 /// Without shift nobody reads the result.
 #[test]
 fn caches_t4_rows_of_the_prompt_are_dead_between_refreshes() {
-    let as_coded = |request: &mut Request| {
+    let as_coded = |request: &mut ForwardInput| {
         let plan = &mut request.plan;
         let end = plan.visible;
         if plan.live.first() == Some(0) {
@@ -338,7 +340,7 @@ fn caches_x4_a_fresh_response_leaves_a_prompt_with_an_interval() {
     for device in devices(0) {
         for (interval, rho) in [(1, 0.5), (2, 0.3), (3, 0.0), (5, 1.0)] {
             let step = Cell::new(0);
-            let freeze_prompt = |request: &mut Request| {
+            let freeze_prompt = |request: &mut ForwardInput| {
                 if step.replace(step.get() + 1) % interval > 0 {
                     request.plan.live.set_range(PROMPT as Position..(PROMPT + LENGTH) as Position);
                     request.tokens.drain(..PROMPT);
@@ -371,7 +373,7 @@ fn kept_slots(shift: usize, options: &SessionOptions) -> (usize, usize) {
     let mut session = Session::new(options.clone()).unwrap();
     let needs = SequenceNeeds { logits: true, ..session.needs()[0].sequence.clone() };
     let ids = [network.open(&needs).unwrap(), network.open(&needs).unwrap()];
-    let mut step = |id: SequenceId, request: &Request| {
+    let mut step = |id: SequenceId, request: &ForwardInput| {
         let mut out = [Predictions::default()];
         network.step(&[request.step(id)], &mut out).unwrap();
         out[0].logits.iter().map(|logit| logit.to_bits()).collect::<Vec<_>>()

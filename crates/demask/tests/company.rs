@@ -102,7 +102,7 @@ fn answers_are_their_own_whoever_comes_and_goes() {
             if next % 16 == 5 {
                 let (context, text) = texts(next / 16);
                 let rows = model.network().rows().capacity;
-                let task = model.prompter().likelihoods(&[(context, text)], &draws(next / 16), rows).unwrap();
+                let task = model.info().likelihoods(&[(context, text)], &draws(next / 16), rows).unwrap();
                 running.insert(model.submit(task).unwrap(), REQUESTS + next / 16);
             }
             next += 1;

@@ -7,7 +7,7 @@ use demask::internals::{
     cpu::isa::Isa,
     decode::{CanvasSpec, ModelFacts, Remasking, Session, SessionOptions, StopRule},
     model_parts::ArchSpec,
-    step::{Drift, LayerRows, Mask, Positions, Predictions, Request, StepPlan, Work},
+    step::{Drift, ForwardInput, Job, LayerRows, Mask, Positions, Predictions, StepPlan},
     tensor::Dtype,
 };
 use demask_testkit::by_hand::ByHand;
@@ -87,7 +87,7 @@ fn options(facts: ModelFacts, shape: Shape, cache: &str) -> SessionOptions {
 }
 
 /// Every position is predicted, the leftmost the surest.
-fn script(request: &Request) -> Predictions {
+fn script(request: &ForwardInput) -> Predictions {
     let mut positions = Positions::new();
     positions.set_union(&[&request.plan.predict, &request.plan.must, &request.plan.hint]);
     let confidence = positions.iter().map(|position| 0.9 / (1.0 + position as f32)).collect();

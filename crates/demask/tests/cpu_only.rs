@@ -23,8 +23,8 @@ fn whoever_asks_for_nothing_is_answered_by_the_processor() {
         Model::load(ModelFiles::directory(demo).unwrap(), &device, &mut |_| true).unwrap().by_hand().unwrap();
     let options = Options { gen_length: Some(64), ..Options::default() };
     let question = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
-    let session = model.prompter().session(&Prompt::user(question, None), &options).unwrap();
+    let session = model.info().session(&Prompt::user(question, None), &options).unwrap();
     let tokens = model.decode(session).unwrap().output().tokens;
-    let text = model.prompter().tokenizer().unwrap().decode(&tokens, true);
+    let text = model.info().tokenizer().unwrap().decode(&tokens, true);
     assert!(text.contains("The final answer is 7"), "{text}");
 }

@@ -80,7 +80,7 @@ fn a_trace_replays_to_the_canvas() {
         let options =
             Options { decoder: Some(decoder.parse().unwrap()), cache, gen_length: Some(32), ..Options::default() };
         let (answer, lines) = model.trace(question(2), &options).unwrap();
-        let mask = model.prompter().facts().mask_id.unwrap();
+        let mask = model.info().facts().mask_id.unwrap();
         let mut canvas = answer.canvas[..answer.prompt_tokens].to_vec();
         canvas.resize(answer.canvas.len(), mask);
         let mut changes = 0;

@@ -109,7 +109,7 @@ fn an_answer_may_be_shorter_than_its_canvas() {
             assert_eq!((found.generated_tokens, found.finish), (kept, Finish::Length));
             assert_eq!(found.logprobs.as_deref(), Some(&whole.logprobs.as_ref().unwrap()[..kept]));
             assert_eq!(found.canvas.len(), whole.canvas.len(), "the canvas keeps its length");
-            let text = model.prompter().tokenizer().unwrap().decode(&whole.tokens[..kept], true);
+            let text = model.info().tokenizer().unwrap().decode(&whole.tokens[..kept], true);
             assert_eq!((found.text.as_deref(), &told), (Some(text.as_str()), &text));
             // Blocks behind the bound are not decoded for nothing.
             let blocks = kept.div_ceil(8);

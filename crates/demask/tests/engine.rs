@@ -192,7 +192,7 @@ fn a_request_that_reports_every_event_has_the_lines_of_its_trace() {
     let (alone, lines) = model.trace(QUESTION, &options).unwrap();
     let mut handle = model.submit_for_every_event(model.prepare(&QUESTION.into(), &options).unwrap());
     handle.wait_for_the_end();
-    let (tracer, texts) = (Tracer::new(model.prompter(), 0), model.texts());
+    let (tracer, texts) = (Tracer::new(model.info(), 0), model.texts());
     let found: Vec<_> = handle.by_ref().filter_map(|event| tracer.line(&event, &texts)).collect();
     assert_eq!(handle.result().unwrap().tokens, alone.tokens);
     assert_eq!(found, lines);
@@ -203,7 +203,7 @@ fn a_look_at_tokens_refuses_what_are_none() {
     let model = Model::demo().unwrap();
     let handle = model.handle();
     let found = handle.inspect(vec![1, 2, 3], true).unwrap();
-    assert_eq!(found.logits.len(), 3 * handle.prompter().facts().vocab);
+    assert_eq!(found.logits.len(), 3 * handle.info().facts().vocab);
     assert!(matches!(handle.inspect(Vec::new(), false), Err(Error::NoTokens)));
     assert!(matches!(handle.inspect(vec![1 << 20], false), Err(Error::TokenOutOfRange { .. })));
     assert!(matches!(handle.inspect(vec![1; 5000], false), Err(Error::TooLong { .. })));

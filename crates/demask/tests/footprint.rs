@@ -11,7 +11,7 @@ use demask::internals::{
     checkpoint::{Checkpoint, ModelFiles, StoredWeights},
     cpu::CpuBackend,
     model_parts::{Role, WeightError, WeightSource, expected_tensors},
-    step::Work,
+    step::Job,
     tensor::StoredTensor,
 };
 use demask::{DtypeChoice, Options, Prompt, WeightChoice};
@@ -54,7 +54,7 @@ fn a_canvas_takes_what_was_told() {
             let device = DeviceOptions { dtype, threads: Some(2), ..DeviceOptions::default() };
             let options = Options { gen_length: Some(length), cfg_scale: guidance, ..Options::default() };
             let opened = open(&folder.join(name));
-            let session = opened.prompter().session(&Prompt::Tokens(vec![1, 2, 3]), &options).unwrap();
+            let session = opened.info().session(&Prompt::Tokens(vec![1, 2, 3]), &options).unwrap();
             let told = opened.footprint(&device, &session.needs_of(0)).unwrap();
             let mut model = opened.load(&device, session.needs(), &mut |_| true).unwrap().by_hand().unwrap();
             // What is told, what the network says that it took, and what the receipt says.

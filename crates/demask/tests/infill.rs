@@ -28,7 +28,7 @@ fn pieces_are_filled_as_the_text_with_holes_is() {
     ];
     let prompt = Prompt::Segments(segments);
     let written = "Ada has 3 pears. Ben gives Ada<mask:1> more. How many are<mask:3>";
-    assert_eq!(model.prompter().in_words(&prompt).unwrap(), written);
+    assert_eq!(model.info().in_words(&prompt).unwrap(), written);
     assert_eq!(prompt.length(), written.len());
     let found = model.generate_with(prompt, &Options::default()).unwrap();
     let expected = model.infill(written, &Options::default()).unwrap();
@@ -42,7 +42,7 @@ fn pieces_are_filled_as_the_text_with_holes_is() {
     let [one, three] = &found.hole_positions[..] else { panic!("two holes: {:?}", found.hole_positions) };
     assert_eq!((one.len(), three.len(), one.start), (1, 3, found.prompt_tokens));
     assert_eq!(found.tokens.len(), three.end - one.start, "the last hole ends the text");
-    let tokenizer = model.prompter().tokenizer().unwrap();
+    let tokenizer = model.info().tokenizer().unwrap();
     assert_eq!(&tokenizer.decode(&found.canvas[three.clone()], true), second);
 }
 
@@ -67,7 +67,7 @@ fn what_a_user_writes_becomes_no_hole() {
 #[test]
 fn pieces_that_cannot_be_filled_are_refused() {
     let mut model = Model::demo().unwrap();
-    let context = model.prompter().facts().context;
+    let context = model.info().facts().context;
     for segments in [vec![], vec![text("no hole")], vec![text("<mask:3>")]] {
         assert!(refusal(&mut model, Prompt::Segments(segments)).starts_with("the text to fill has no hole"));
     }
@@ -89,7 +89,7 @@ fn a_hole_is_told_once_it_can_no_longer_change() {
     let prompt =
         Prompt::Segments(vec![Segment::Hole(2), text(" has 3 pears. Ben gives Ada"), Segment::Hole(3), text(" more.")]);
     let (mut told, mut holes, mut canvas) = (Vec::new(), Vec::new(), Vec::new());
-    let mask = model.prompter().facts().mask_id.unwrap();
+    let mask = model.info().facts().mask_id.unwrap();
     let answer = model
         .watch(&prompt, &Options::default(), &mut |event| {
             match event {

@@ -84,7 +84,7 @@ fn static_decoding_tells_what_the_raw_logits_say() {
     // The last predicts a position in the row before it.
     for name in ["demo-llada", "demo-dream"] {
         let model = load(name);
-        let (mask, shift) = (model.prompter().facts().mask_id, model.prompter().facts().shift as usize);
+        let (mask, shift) = (model.info().facts().mask_id, model.info().facts().shift as usize);
         let (answer, before) = watched(&model, &question(1), &options("static", "none", Some(TOP)));
         let told = answer.logprobs.unwrap();
         assert_eq!(told.iter().map(|one| one.token).collect::<Vec<_>>(), answer.tokens);
@@ -245,7 +245,7 @@ fn judged(model: &Model, text: &[TokenId]) -> Vec<Vec<f32>> {
 #[test]
 fn a_judged_text_tells_what_the_raw_logits_say() {
     let model = load("demo-qwen");
-    let text = model.prompter().ids(&question(2)).unwrap();
+    let text = model.info().ids(&question(2)).unwrap();
     let rows = judged(&model, &text);
     let plain = LikelihoodOptions::default();
     let asked = LikelihoodOptions { top: Some(TOP), ..plain };
@@ -270,8 +270,8 @@ fn a_judged_text_tells_what_the_raw_logits_say() {
 #[test]
 fn a_judged_text_may_fill_the_context() {
     let model = load("demo-qwen");
-    let context = model.prompter().facts().context;
-    let part = model.prompter().ids(&question(3)).unwrap();
+    let context = model.info().facts().context;
+    let part = model.info().ids(&question(3)).unwrap();
     let text: Vec<TokenId> = part.iter().copied().cycle().take(context + 1).collect();
     let asked = LikelihoodOptions { top: Some(TOP), ..LikelihoodOptions::default() };
     let found = model.log_likelihood(&text[..1], &text[1..context], &asked).unwrap();

@@ -64,7 +64,7 @@ fn freedave_i1_i6_i8_i14_networks_give_the_tokens_of_static_decoding() {
                     temperature,
                     seed: 7,
                     stop: StopRule::Never,
-                    ..SessionOptions::new(model.prompter().facts().clone(), canvas)
+                    ..SessionOptions::new(model.info().facts().clone(), canvas)
                 };
                 let (expected, most) = run(&mut model, &options);
                 for decoder in ["freedave:d=8", "freedave:d=3,eager=false", "freedave:d=4,mode=reference,eager=false"] {
@@ -94,7 +94,7 @@ fn stores_that_ride_along_change_no_bit() {
         for dtype in [DtypeChoice::F32, DtypeChoice::Bf16] {
             let mut model = device.load(&checkpoints.join(name), dtype).unwrap();
             for (decoder, temperature) in [("static", 0.0), ("threshold:tau=0.3", 0.0), ("static", 0.4)] {
-                let mask = model.prompter().facts().mask_id;
+                let mask = model.info().facts().mask_id;
                 let tokens = (0..).filter(|&token| Some(token) != mask).take(13).collect();
                 let canvas = CanvasSpec::Prompt { tokens, gen_length: 27 };
                 let options = |cache: &str| SessionOptions {
@@ -103,7 +103,7 @@ fn stores_that_ride_along_change_no_bit() {
                     stop: StopRule::Never,
                     decoder: decoder.parse().unwrap(),
                     cache: cache.parse().unwrap(),
-                    ..SessionOptions::new(model.prompter().facts().clone(), canvas.clone())
+                    ..SessionOptions::new(model.info().facts().clone(), canvas.clone())
                 };
                 let [fused, alone] = ["block", "block:store=alone"].map(options);
                 let (expected, [most, published]) = run(&mut model, &alone);
@@ -122,7 +122,7 @@ fn solve(model: &mut ModelByHand, questions: &[String], decoder: &str) -> Vec<(u
     let options = Options { gen_length: Some(64), decoder: Some(decoder.parse().unwrap()), ..Options::default() };
     let mut answers = Vec::new();
     for question in questions {
-        let session = model.prompter().session(&Prompt::user(question.as_str(), None), &options).unwrap();
+        let session = model.info().session(&Prompt::user(question.as_str(), None), &options).unwrap();
         let session = model.decode(session).unwrap();
         answers.push((session.counts().nfe, session.output().tokens));
     }
@@ -190,7 +190,7 @@ fn freedave_i2_networks_give_the_tokens_of_static_decoding_over_the_same_cache()
                 cache: cache.parse().unwrap(),
                 cfg_scale,
                 stop: StopRule::Never,
-                ..SessionOptions::new(model.prompter().facts().clone(), canvas)
+                ..SessionOptions::new(model.info().facts().clone(), canvas)
             };
             let (expected, counts) = run(&mut model, &options);
             let [forwards, _] = counts;

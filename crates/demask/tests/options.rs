@@ -4,7 +4,7 @@
 use std::{ops::ControlFlow, path::Path};
 
 use demask::internals::{
-    Opened, Prompter,
+    ModelInfo, Opened,
     checkpoint::ModelFiles,
     decode::{Finish, Schedule},
 };
@@ -118,8 +118,8 @@ fn stop_rules_say_how_far_decoding_goes_and_not_what_is_answered() {
 }
 
 /// The methods of a request: those that it names, and those that are chosen for it.
-fn methods(prompter: &Prompter, prompt: &Prompt, options: &Options) -> String {
-    let receipt = prompter.session(prompt, options).unwrap().receipt();
+fn methods(info: &ModelInfo, prompt: &Prompt, options: &Options) -> String {
+    let receipt = info.session(prompt, options).unwrap().receipt();
     format!("{}, cache {}", receipt.decoder, receipt.cache)
 }
 
@@ -172,38 +172,38 @@ fn naming_one_method_or_none_leaves_the_other_recommended() {
         ("remasking entropy", "static, cache block"),
     ];
     let causal = [("", "ar, cache causal"), ("cache none", "ar, cache none"), ("decoder ar", "ar, cache causal")];
-    let check = |prompter: &Prompter, expected: &[(&str, &str)]| {
+    let check = |info: &ModelInfo, expected: &[(&str, &str)]| {
         for (given, expected) in expected {
             let options = Options { gen_length: Some(32), ..set(given) };
-            assert_eq!(methods(prompter, &ids, &options), *expected, "{} with {given:?}", prompter.name());
+            assert_eq!(methods(info, &ids, &options), *expected, "{} with {given:?}", info.name());
         }
-        let (decoder, cache) = prompter.default_methods();
-        assert_eq!(format!("{decoder}, cache {cache}"), methods(prompter, &ids, &set("gen_length 32")));
+        let (decoder, cache) = info.default_methods();
+        assert_eq!(format!("{decoder}, cache {cache}"), methods(info, &ids, &set("gen_length 32")));
     };
-    check(opened("demo-llada").prompter(), &full);
-    check(opened("demo-dream").prompter(), &full);
-    check(opened("demo-sdar").prompter(), &blocks);
-    check(opened("demo-qwen").prompter(), &causal);
+    check(opened("demo-llada").info(), &full);
+    check(opened("demo-dream").info(), &full);
+    check(opened("demo-sdar").info(), &blocks);
+    check(opened("demo-qwen").info(), &causal);
 }
 
 #[test]
 fn a_hole_is_filled_by_the_reference_over_the_cache_that_its_family_was_measured_with() {
     let hole = Prompt::Infill("Ada has <mask:1> pears.".into());
     let (llada, dream) = (opened("demo-llada"), opened("demo-dream"));
-    for (prompter, expected) in [
+    for (info, expected) in [
         (
-            llada.prompter(),
+            llada.info(),
             ["static, cache dual", "static, cache none", "threshold:tau=0.9, cache dual", "static, cache none"],
         ),
         (
-            dream.prompter(),
+            dream.info(),
             ["static, cache none", "static, cache none", "threshold:tau=0.9, cache none", "static, cache none"],
         ),
     ] {
         let found =
-            ["", "decoder static", "decoder threshold", "steps 1"].map(|given| methods(prompter, &hole, &set(given)));
-        assert_eq!(found, expected, "{}", prompter.name());
-        assert_eq!(methods(prompter, &hole, &set("cache dual")), "static, cache dual");
+            ["", "decoder static", "decoder threshold", "steps 1"].map(|given| methods(info, &hole, &set(given)));
+        assert_eq!(found, expected, "{}", info.name());
+        assert_eq!(methods(info, &hole, &set("cache dual")), "static, cache dual");
     }
 }
 
@@ -271,16 +271,16 @@ fn infilling_keeps_what_was_given() {
     let filled = answer.text.unwrap();
     assert!(filled.starts_with("Ada has 3 pears. Ben gives Ada") && filled.ends_with(" the end?"), "{filled}");
     assert_eq!(answer.receipt.decoding.nfe, 4);
-    assert!(answer.tokens.iter().all(|token| !model.prompter().end_ids().contains(token)), "an end inside the text");
+    assert!(answer.tokens.iter().all(|token| !model.info().end_ids().contains(token)), "an end inside the text");
 }
 
 /// What LLaDA's two options and a hole do to end tokens, and the mask's share (specs/models.md#6).
 #[test]
 fn only_what_the_programs_strike_out_loses_its_share() {
-    let prompter = demo();
-    let prompter = prompter.prompter();
+    let info = demo();
+    let info = info.info();
     let lists = |prompt: &Prompt, options: Options| {
-        let session = prompter.session(prompt, &options).unwrap();
+        let session = info.session(prompt, &options).unwrap();
         let wanted = &session.requests()[0].ask.wanted;
         (wanted.forbid.to_vec(), wanted.mute.to_vec())
     };
@@ -289,7 +289,7 @@ fn only_what_the_programs_strike_out_loses_its_share() {
         ids
     };
     let question = Prompt::user(QUESTION, None);
-    let mask = prompter.facts().mask_id.unwrap();
+    let mask = info.facts().mask_id.unwrap();
     let (muted, ends) = {
         let zero = Options { eos_confidence_zero: Some(true), ..Options::default() };
         let (forbid, mute) = lists(&question, zero);

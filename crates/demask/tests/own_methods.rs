@@ -76,7 +76,7 @@ fn session(model: &ModelByHand, decoder: DecoderSpec, cache: CacheSpec) -> Sessi
         stop: StopRule::Never,
         decoder,
         cache,
-        ..SessionOptions::new(model.prompter().facts().clone(), canvas)
+        ..SessionOptions::new(model.info().facts().clone(), canvas)
     };
     Session::new(options).unwrap()
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use demask::internals::{
-    Prompter,
+    ModelInfo,
     checkpoint::ModelFiles,
     decode::Session,
     step::{ConfidenceOf, FilterOrder},
@@ -19,13 +19,13 @@ fn golden(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden").join(path)
 }
 
-fn prompter() -> Prompter {
-    Prompter::open(ModelFiles::directory(golden("ckpt/moe-rnd1-sdar")).unwrap()).unwrap()
+fn info() -> ModelInfo {
+    ModelInfo::open(ModelFiles::directory(golden("ckpt/moe-rnd1-sdar")).unwrap()).unwrap()
 }
 
 fn session(options: &Options) -> Result<Session, String> {
     let prompt = Prompt::Tokens(vec![1, 2, 3]);
-    prompter().session(&prompt, options).map_err(|error| error.to_string())
+    info().session(&prompt, options).map_err(|error| error.to_string())
 }
 
 /// The methods of a session, its steps and its length of blocks.

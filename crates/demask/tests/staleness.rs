@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use demask::internals::{
     ModelByHand,
     model_parts::Part,
-    step::{Positions, Predictions, SequenceId, SequenceStep, Work},
+    step::{Job, Positions, Predictions, SequenceId, SequenceStep},
 };
 use demask::{Model, Options, Prompt};
 use demask_testkit::by_hand::ByHand;
@@ -44,7 +44,7 @@ impl Distance {
 fn decode(model: &mut ModelByHand, problem: &str, cache: &str) -> (Vec<[Vec<f32>; 2]>, Vec<u32>, usize) {
     let options =
         Options { decoder: Some("static".parse().unwrap()), cache: Some(cache.parse().unwrap()), ..Options::default() };
-    let mut session = model.prompter().session(&Prompt::user(problem, None), &options).unwrap();
+    let mut session = model.info().session(&Prompt::user(problem, None), &options).unwrap();
     let needs = session.needs().to_vec();
     let network = model.network_mut();
     let id: SequenceId = network.open(&needs[0].sequence).unwrap();
@@ -64,7 +64,7 @@ fn decode(model: &mut ModelByHand, problem: &str, cache: &str) -> (Vec<[Vec<f32>
 
 /// Distances of K and V by layer, of the prompt's positions and of the response's.
 fn distances(model: &mut ModelByHand, cache: &str) -> Vec<[[Distance; 2]; 2]> {
-    let (layers, mask) = (model.prompter().spec().layers, model.prompter().facts().mask);
+    let (layers, mask) = (model.info().spec().layers, model.info().facts().mask);
     let mut found = vec![[[Distance::default(); 2]; 2]; layers];
     for problem in PROBLEMS {
         let (stored, canvas, response) = decode(model, problem, cache);

@@ -8,7 +8,7 @@ use demask_decode::{
     CacheSpec, CanvasSpec, DecoderSpec, GuideOptions, ModelFacts, Session, SessionOptions, StopRule, cache::CACHES,
     decoder::DECODERS,
 };
-use demask_step::{Lanes, Mask, Network, Pending, Position, Predictions, StepPlan, TokenId, Work};
+use demask_step::{Job, Lanes, Mask, Network, Pending, Position, Predictions, StepPlan, TokenId};
 use demask_testkit::scripted::Scripted;
 
 /// Written by hand: what a line means.

@@ -1,6 +1,6 @@
 //! Requests from their preparation to their end, and the one scheduler that runs them.
 //!
-//! * A [`Request`] owns its [job](demask_step::Work), its text and stop texts, its deadline, the time that it has taken, and the
+//! * A [`Request`] owns its [job](demask_step::Job), its text and stop texts, its deadline, the time that it has taken, and the
 //!   [queue](OutputQueue) of its [events](Event). It waits, runs, and is finished. An answer's job is a
 //!   [`Session`](demask_decode::Session), a likelihood's another one.
 //! * A [`Scheduler`] owns networks and the requests on them, each under one [`RequestId`]. [`Scheduler::step`] runs one forward

@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, mem, time::Duration};
 
 use demask_step::{
-    DeviceError, DeviceId, Network, OpenError, Opened, Pages, Predictions, Prefix, PrefixCounters, Request as Input,
+    DeviceError, DeviceId, ForwardInput, Network, OpenError, Opened, Pages, Predictions, Prefix, PrefixCounters,
     RowBudget, SequenceId, SequenceNeeds, SequenceStep, room,
 };
 
@@ -301,7 +301,7 @@ fn join<'a, N: Network + ?Sized>(
     taken: &Ready,
     network: &N,
     steps: &mut Vec<SequenceStep<'a>>,
-) -> Result<&'a [Input], RequestError> {
+) -> Result<&'a [ForwardInput], RequestError> {
     let wanted = running.wanted().map_err(RequestError::Broken)?;
     let changed = RequestError::Broken("what is pending changed before it was fed");
     let Some(wanted) = wanted.filter(|wanted| taken.taken * wanted.group <= wanted.requests.len()) else {
@@ -323,7 +323,7 @@ fn join<'a, N: Network + ?Sized>(
 }
 
 /// Keys that an input's rows read, roughly: all that are visible.
-fn read(request: &Input) -> u64 {
+fn read(request: &ForwardInput) -> u64 {
     request.tokens.len() as u64 * u64::from(request.plan.visible)
 }
 

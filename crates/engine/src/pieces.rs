@@ -1,6 +1,6 @@
 //! Pieces of a job's first pending group: the rows that have run, and their predictions so far.
 
-use demask_step::{Position, Predictions, Request};
+use demask_step::{ForwardInput, Position, Predictions};
 
 /// Progress of a job's first pending group through its pieces. Nothing is cut until [`prepare`](Self::prepare) is called.
 #[derive(Debug, Default)]
@@ -12,7 +12,7 @@ pub(crate) struct Pieces {
     /// Rows of each request.
     rows: usize,
     /// Inputs of the prepared piece, and the predictions of the pieces so far, input by input.
-    requests: Vec<Request>,
+    requests: Vec<ForwardInput>,
     answers: Vec<Predictions>,
 }
 
@@ -26,54 +26,54 @@ pub(crate) struct Piece {
 }
 
 /// Rows of a group.
-pub(crate) fn rows(group: &[Request]) -> usize {
+pub(crate) fn rows(group: &[ForwardInput]) -> usize {
     group.iter().map(|request| request.tokens.len()).sum()
 }
 
 /// Returns where a piece of a group ends that starts at a row of its requests and has at most so many rows of each. They
 /// are cut alike: where they differ, nothing is cut.
-fn end(group: &[Request], from: usize, most: usize) -> Option<usize> {
+fn end(group: &[ForwardInput], from: usize, most: usize) -> Option<usize> {
     let (first, others) = group.split_first()?;
     let (live, end) = (&first.plan.live, first.plan.piece_end(from, most));
-    let alike = |other: &Request| other.plan.piece_end(from, most) == end && other.plan.live == *live;
+    let alike = |other: &ForwardInput| other.plan.piece_end(from, most) == end && other.plan.live == *live;
     let is_cut = first.tokens.len() == live.len() && (from > 0 || end < live.len());
     (is_cut && others.iter().all(alike)).then_some(end)
 }
 
 /// Reports whether a group has more rows than a piece may have and can be cut.
-pub(crate) fn is_long(group: &[Request], most: usize) -> bool {
+pub(crate) fn is_long(group: &[ForwardInput], most: usize) -> bool {
     rows(group) > most && end(group, 0, most / group.len()).is_some()
 }
 
 /// Reports whether a group has a row before which it can be cut.
-pub(crate) fn can_be_cut(group: &[Request]) -> bool {
+pub(crate) fn can_be_cut(group: &[ForwardInput]) -> bool {
     end(group, 0, 1).is_some()
 }
 
 impl Pieces {
     /// Returns the part of the first group that may run next in a forward that has room for so many rows of it, or the
     /// shortest one if there is none.
-    pub(crate) fn next(&self, group: &[Request], most: usize) -> Piece {
+    pub(crate) fn next(&self, group: &[ForwardInput], most: usize) -> Piece {
         let whole = Piece { rows: rows(group), end: None };
         let end = end(group, self.done, most / group.len().max(1));
         end.map_or(whole, |end| Piece { rows: end.saturating_sub(self.done) * group.len(), end: Some(end) })
     }
 
     /// Prepares the piece that ends there, for a network whose own shift is `shift`; nothing if the group has changed.
-    pub(crate) fn prepare(&mut self, group: &[Request], end: usize, shift: Position) {
+    pub(crate) fn prepare(&mut self, group: &[ForwardInput], end: usize, shift: Position) {
         (self.end, self.rows) = (end, group.first().map_or(0, |request| request.tokens.len()));
         if self.done >= end || group.iter().any(|request| request.tokens.len() < end) {
             self.requests.clear();
             return;
         }
-        self.requests.resize_with(group.len(), Request::default);
+        self.requests.resize_with(group.len(), ForwardInput::default);
         for (request, piece) in group.iter().zip(&mut self.requests) {
             request.fill_piece(self.done..end, shift, piece);
         }
     }
 
     /// Returns the requests of the prepared piece.
-    pub(crate) fn requests(&self) -> &[Request] {
+    pub(crate) fn requests(&self) -> &[ForwardInput] {
         &self.requests
     }
 

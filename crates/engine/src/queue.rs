@@ -126,7 +126,7 @@ impl Queue {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use demask_step::{Need, Pending, Predictions, Work};
+    use demask_step::{Job, Need, Pending, Predictions};
 
     use super::*;
     use crate::{ids::RequestId, params::Tenant};
@@ -134,7 +134,7 @@ mod tests {
     /// A job that wants nothing.
     struct Nothing;
 
-    impl Work for Nothing {
+    impl Job for Nothing {
         fn needs(&self) -> &[Need] {
             &[]
         }

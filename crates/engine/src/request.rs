@@ -12,7 +12,7 @@ use std::{
 };
 
 use demask_decode::{DecodingReceipt, Event, Session, Started};
-use demask_step::{Network, Pending, Position, Predictions, Request as Input, SequenceId, Work};
+use demask_step::{ForwardInput, Job, Network, Pending, Position, Predictions, SequenceId};
 
 use crate::{
     error::{RequestError, SubmitError},
@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Function of a forward's inputs and predictions that returns the predictions that the job is fed instead.
-pub type Intercept = dyn FnMut(&[Input], &[Predictions]) -> Vec<Predictions> + Send;
+pub type Intercept = dyn FnMut(&[ForwardInput], &[Predictions]) -> Vec<Predictions> + Send;
 
 /// A request from its preparation to its end: it waits for memory, runs, and is finished.
 ///
@@ -35,7 +35,7 @@ pub type Intercept = dyn FnMut(&[Input], &[Predictions]) -> Vec<Predictions> + S
 /// prepares it to the scheduler, and back to its reader.
 pub struct Request {
     pub(crate) id: RequestId,
-    job: Box<dyn Work>,
+    job: Box<dyn Job>,
     /// Text of an answer; none of a job that is no session.
     text: Option<Text>,
     /// Index of the guide that judges its drafts, among those of its model.
@@ -94,12 +94,12 @@ pub(crate) struct Open {
 /// Groups that a request wants to run on a network.
 pub(crate) struct Wanted<'a> {
     pub(crate) network: NetworkId,
-    pub(crate) requests: &'a [Input],
+    pub(crate) requests: &'a [ForwardInput],
     pub(crate) group: usize,
 }
 
 impl Wanted<'_> {
-    pub(crate) fn group(&self, group: usize) -> &[Input] {
+    pub(crate) fn group(&self, group: usize) -> &[ForwardInput] {
         &self.requests[group * self.group..(group + 1) * self.group]
     }
 }
@@ -118,7 +118,7 @@ pub struct Spent {
 
 impl Request {
     /// Creates a request for a job without text.
-    pub fn new(job: impl Work) -> Self {
+    pub fn new(job: impl Job) -> Self {
         Self {
             id: RequestId::default(),
             job: Box::new(job),
@@ -211,24 +211,24 @@ impl Request {
     }
 
     /// Returns its job.
-    pub fn job(&self) -> &dyn Work {
+    pub fn job(&self) -> &dyn Job {
         &*self.job
     }
 
     /// Returns its job, if it is of this type.
-    pub fn job_as<W: Work>(&self) -> Option<&W> {
+    pub fn job_as<J: Job>(&self) -> Option<&J> {
         let job: &dyn Any = &*self.job;
         job.downcast_ref()
     }
 
     /// Returns its job, to change it, if it is of this type.
-    pub fn job_as_mut<W: Work>(&mut self) -> Option<&mut W> {
+    pub fn job_as_mut<J: Job>(&mut self) -> Option<&mut J> {
         let job: &mut dyn Any = &mut *self.job;
         job.downcast_mut()
     }
 
     /// Gives up all but its job, and returns that, if it is of this type.
-    pub fn into_job<W: Work>(self) -> Option<W> {
+    pub fn into_job<J: Job>(self) -> Option<J> {
         let job: Box<dyn Any> = self.job;
         job.downcast().ok().map(|job| *job)
     }
@@ -500,7 +500,7 @@ impl Request {
     /// Feeds it predictions, if they are those that it asked for.
     pub(crate) fn feed(&mut self, predictions: &[Predictions]) {
         let mut asked = self.job.pending().requests().iter().zip(predictions);
-        let whole = |(request, answer): (&Input, &Predictions)| {
+        let whole = |(request, answer): (&ForwardInput, &Predictions)| {
             let lanes = request.plan.lanes.count();
             answer.lanes == lanes && answer.tokens.len() == lanes * request.plan.predictions()
         };
@@ -543,7 +543,7 @@ impl Request {
     }
 
     /// Calls its job; a panic ends this request alone.
-    fn guarded(&mut self, call: impl FnOnce(&mut dyn Work)) {
+    fn guarded(&mut self, call: impl FnOnce(&mut dyn Job)) {
         let job = &mut *self.job;
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| call(job))) {
             self.fail(RequestError::Panicked(message(&*panic)));

@@ -81,7 +81,7 @@ impl Subject<'_> {
 
     /// Returns the costs of an answer to a prompt of this many tokens.
     pub fn costs(&self, prompt_length: usize, predicted: &Predicted<'_>) -> Result<Costs, CostError> {
-        let prompt = Prompt::Tokens(vec![self.outline.prompter().ordinary_tokens()[0]; prompt_length]);
+        let prompt = Prompt::Tokens(vec![self.outline.info().ordinary_tokens()[0]; prompt_length]);
         let session = self.outline.session(&prompt, self.options)?;
         self.costs_of(session, predicted, &mut |_| {})
     }
@@ -93,18 +93,18 @@ impl Subject<'_> {
         predicted: &Predicted<'_>,
         tell: &mut dyn FnMut(String),
     ) -> Result<Costs, CostError> {
-        let (prompter, counting) = (self.outline.prompter(), self.counting());
-        let (spec, session) = (prompter.spec().clone(), &mut session);
+        let (info, counting) = (self.outline.info(), self.counting());
+        let (spec, session) = (info.spec().clone(), &mut session);
         let (estimate, acceptance) = match *predicted {
             Predicted::Assumed(acceptance) => {
-                let mut stand_in = Assumed::new(prompter, acceptance, self.seed);
+                let mut stand_in = Assumed::new(info, acceptance, self.seed);
                 let estimate = self.outline.estimate(spec, session, counting, &mut |session, price| {
                     explain(session, &mut stand_in, tell, price)
                 })?;
                 (estimate, Some(acceptance))
             }
             Predicted::Recorded(recorded) => {
-                let networks = self.outline.prompters();
+                let networks = self.outline.infos();
                 let estimate = self.outline.estimate(spec, session, counting, &mut |session, price| {
                     recorded.clone().script(session, &networks, price).map(drop)
                 })?;
@@ -114,8 +114,8 @@ impl Subject<'_> {
         let guide_model = self.outline.guide().filter(|_| session.has_guide());
         let layout = session.layout();
         Ok(Costs {
-            model: prompter.name().to_owned(),
-            guide_model: guide_model.map(|guide| guide.prompter().name().to_owned()),
+            model: info.name().to_owned(),
+            guide_model: guide_model.map(|guide| guide.info().name().to_owned()),
             acceptance,
             autoregressive: self.autoregressive(layout.response(), layout.gen_length())?,
             estimate,
@@ -124,12 +124,12 @@ impl Subject<'_> {
 
     /// Returns the costs of taking one token after the other, unless that is how the model decodes anyway.
     fn autoregressive(&self, prompt_length: usize, gen_length: usize) -> Result<Option<Estimate>, CostError> {
-        let prompter = self.outline.prompter();
-        if prompter.facts().mask_id.is_none() {
+        let info = self.outline.info();
+        if info.facts().mask_id.is_none() {
             return Ok(None);
         }
         let (spec, mut session) = self.outline.autoregressive(prompt_length, gen_length)?;
-        let mut stand_in = Assumed::new(prompter, 0.0, self.seed);
+        let mut stand_in = Assumed::new(info, 0.0, self.seed);
         let estimate = self.outline.estimate(spec, &mut session, self.counting(), &mut |session, price| {
             rehearse(session, &mut stand_in, price)
         })?;

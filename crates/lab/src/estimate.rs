@@ -7,7 +7,7 @@ use demask::internals::{
     BackendOptions, DEFAULT_ROW_BUDGET, DeviceOptions, Footprint, UnusableDevice, WeightBytes,
     decode::{DecodingReceipt, Session},
     model_parts::{ArchSpec, Asked, Convention, WeightError, attention_shape, keys_read, step_cost},
-    step::{Cost, LayerRows, Operations, Predictions, Request},
+    step::{Cost, ForwardInput, LayerRows, Operations, Predictions},
     tensor::{PAGE, PageKind},
 };
 use serde::Serialize;
@@ -166,7 +166,7 @@ impl Priced {
     fn forward(&mut self, convention: Convention, asked: &Rehearsed<'_>, answers: &mut [Predictions]) {
         let (mut cost, mut keys, mut partial) = (Cost::default(), 0, false);
         for ((request, &increments), answer) in asked.requests.iter().zip(asked.increments).zip(answers) {
-            let Request { plan, tokens, ask, .. } = request;
+            let ForwardInput { plan, tokens, ask, .. } = request;
             answer.cost = step_cost(&self.spec, convention, Asked { plan, tokens, ask }, increments);
             cost += answer.cost;
             keys += keys_read(plan);
@@ -245,7 +245,7 @@ impl Outline {
         let Counting { convention, device } = counting;
         let mut networks = vec![Priced::new(spec, self, device, session, 0)?];
         if let Some(guide) = self.guide().filter(|_| session.has_guide()) {
-            networks.push(Priced::new(guide.prompter().spec().clone(), guide, device, session, 1)?);
+            networks.push(Priced::new(guide.info().spec().clone(), guide, device, session, 1)?);
         }
         run(session, &mut |asked, answers| {
             if let Some(network) = networks.get_mut(asked.network) {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use demask::{
     Error, Options, Prompt,
     internals::{
-        Bridge, Opened, Prompter,
+        Bridge, ModelInfo, Opened,
         decode::{CanvasSpec, ModelFacts, Session, SessionOptions},
         model_parts::{ArchSpec, Role, expected_tensors},
         step::{Mask, TokenId},
@@ -17,7 +17,7 @@ use crate::{shapes::Like, synth::SynthError};
 
 /// A model as far as costs depend on it, perhaps with a guide.
 pub struct Outline {
-    prompter: Arc<Prompter>,
+    info: Arc<ModelInfo>,
     stored: BTreeMap<Role, Dtype>,
     main: Dtype,
     guide: Option<Box<Outline>>,
@@ -27,8 +27,8 @@ impl Outline {
     /// Leaves a model's weights behind, its first guide's too.
     pub fn of(opened: Opened) -> Self {
         let all = opened.into_parts().into_iter().rev();
-        let outline = all.fold(None, |guide: Option<Self>, (prompter, stored, main)| {
-            Some(Self { prompter, stored, main, guide: guide.map(Box::new) })
+        let outline = all.fold(None, |guide: Option<Self>, (info, stored, main)| {
+            Some(Self { info, stored, main, guide: guide.map(Box::new) })
         });
         outline.unwrap_or_else(|| unreachable!("a model is a part of itself"))
     }
@@ -38,9 +38,9 @@ impl Outline {
     /// # Errors
     /// If there is no such number of layers.
     pub fn of_shape(like: Like, layers: Option<usize>) -> Result<Self, SynthError> {
-        let prompter = Prompter::of(like.text(layers)?);
-        let stored = expected_tensors(prompter.spec()).into_iter().map(|tensor| (tensor.role, Dtype::Bf16)).collect();
-        Ok(Self { prompter: Arc::new(prompter), stored, main: Dtype::Bf16, guide: None })
+        let info = ModelInfo::of(like.text(layers)?);
+        let stored = expected_tensors(info.spec()).into_iter().map(|tensor| (tensor.role, Dtype::Bf16)).collect();
+        Ok(Self { info: Arc::new(info), stored, main: Dtype::Bf16, guide: None })
     }
 
     /// Puts a guide beside it. Where one of the two has no tokenizer, their words are taken to be the same.
@@ -48,19 +48,18 @@ impl Outline {
     /// # Errors
     /// If the two do not go together.
     pub fn guided_by(mut self, guide: Self) -> Result<Self, Error> {
-        let wordless = [&self, &guide].iter().any(|outline| outline.prompter.tokenizer().is_err());
-        let causal = guide.prompter.facts().mask == Mask::Causal;
-        let bridge =
-            if wordless && causal { Bridge::supposed() } else { Bridge::between(&self.prompter, &guide.prompter)? };
-        if let Some(prompter) = Arc::get_mut(&mut self.prompter) {
-            prompter.add_guide(Arc::clone(&guide.prompter), bridge);
+        let wordless = [&self, &guide].iter().any(|outline| outline.info.tokenizer().is_err());
+        let causal = guide.info.facts().mask == Mask::Causal;
+        let bridge = if wordless && causal { Bridge::supposed() } else { Bridge::between(&self.info, &guide.info)? };
+        if let Some(info) = Arc::get_mut(&mut self.info) {
+            info.add_guide(Arc::clone(&guide.info), bridge);
         }
         Ok(Self { guide: Some(Box::new(guide)), ..self })
     }
 
     /// Returns what turns prompts into sessions.
-    pub fn prompter(&self) -> &Prompter {
-        &self.prompter
+    pub fn info(&self) -> &ModelInfo {
+        &self.info
     }
 
     /// Returns its guide.
@@ -69,8 +68,8 @@ impl Outline {
     }
 
     /// Returns what turns prompts into sessions of each of its networks: its own, and its guide's.
-    pub fn prompters(&self) -> Vec<&Prompter> {
-        [Some(&*self.prompter), self.guide().map(Self::prompter)].into_iter().flatten().collect()
+    pub fn infos(&self) -> Vec<&ModelInfo> {
+        [Some(&*self.info), self.guide().map(Self::info)].into_iter().flatten().collect()
     }
 
     /// Returns the type that each tensor is stored in.
@@ -88,7 +87,7 @@ impl Outline {
     /// # Errors
     /// If the prompt cannot be put into tokens, or the options contradict each other or the model.
     pub fn session(&self, prompt: &Prompt, options: &Options) -> Result<Session, Error> {
-        self.prompter.session(prompt, options)
+        self.info.session(prompt, options)
     }
 
     /// Returns the same network trained to take one token after the other, and a session that decodes as many tokens after
@@ -97,9 +96,9 @@ impl Outline {
     /// # Errors
     /// If they are more than the context holds.
     pub fn autoregressive(&self, prompt: usize, gen_length: usize) -> Result<(ArchSpec, Session), Error> {
-        let spec = ArchSpec { attention: Mask::Causal, shift: 1, ..self.prompter.spec().clone() };
-        let facts = ModelFacts { mask: Mask::Causal, shift: 1, mask_id: None, ..self.prompter.facts().clone() };
-        let tokens: Vec<TokenId> = vec![self.prompter.ordinary_tokens()[0]; prompt];
+        let spec = ArchSpec { attention: Mask::Causal, shift: 1, ..self.info.spec().clone() };
+        let facts = ModelFacts { mask: Mask::Causal, shift: 1, mask_id: None, ..self.info.facts().clone() };
+        let tokens: Vec<TokenId> = vec![self.info.ordinary_tokens()[0]; prompt];
         let canvas = CanvasSpec::Prompt { tokens, gen_length };
         Ok((spec, Session::new(SessionOptions::new(facts, canvas))?))
     }

@@ -4,9 +4,11 @@
 //! one assumes about a model, [`Recorded`](crate::replay::Recorded) what another run recorded.
 
 use demask::internals::{
-    Prompter,
+    ModelInfo,
     decode::Session,
-    step::{HeadAsk, Judged, Lanes, Mask, NO_TOKEN, Pending, Positions, Predictions, Request, TokenId, Work, random},
+    step::{
+        ForwardInput, HeadAsk, Job, Judged, Lanes, Mask, NO_TOKEN, Pending, Positions, Predictions, TokenId, random,
+    },
 };
 
 use crate::replay::ReplayError;
@@ -17,7 +19,7 @@ pub trait StandIn {
     ///
     /// # Errors
     /// If it has no predictions for such a request.
-    fn answer(&mut self, asked: &Rehearsed<'_>, request: &Request) -> Result<Predictions, ReplayError>;
+    fn answer(&mut self, asked: &Rehearsed<'_>, request: &ForwardInput) -> Result<Predictions, ReplayError>;
 }
 
 /// A group of requests of a rehearsed session.
@@ -28,7 +30,7 @@ pub struct Rehearsed<'a> {
     /// Index of the network: 0 is the model, 1 its guide.
     pub network: usize,
     /// The requests, which would run in one forward.
-    pub requests: &'a [Request],
+    pub requests: &'a [ForwardInput],
     /// Records whether the sequence of each request keeps increments.
     pub increments: &'a [bool],
 }
@@ -45,7 +47,7 @@ pub fn rehearse(
     let needs = session.needs().to_vec();
     let mut step = 0;
     while let Pending::Run { requests, .. } = session.pending() {
-        let of = |request: &Request| needs.get(request.sequence);
+        let of = |request: &ForwardInput| needs.get(request.sequence);
         let network = requests.first().and_then(of).map_or(0, |need| need.network);
         let increments: Vec<bool> =
             requests.iter().map(|request| of(request).is_some_and(|need| need.sequence.increments)).collect();
@@ -114,7 +116,7 @@ pub struct Assumed {
 
 impl Assumed {
     /// Makes one that predicts ordinary tokens of a model, of which a share from 0 to 1 is accepted as drafts.
-    pub fn new(model: &Prompter, acceptance: f64, seed: u64) -> Self {
+    pub fn new(model: &ModelInfo, acceptance: f64, seed: u64) -> Self {
         Self::with_tokens(model.ordinary_tokens(), acceptance, seed)
     }
 
@@ -171,7 +173,7 @@ impl StandIn for Assumed {
     fn answer(
         &mut self,
         _: &Rehearsed<'_>,
-        Request { plan, ask, tokens, .. }: &Request,
+        ForwardInput { plan, ask, tokens, .. }: &ForwardInput,
     ) -> Result<Predictions, ReplayError> {
         let mut positions = Positions::new();
         positions.set_union(&[&plan.predict, &plan.must, &plan.hint]);

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use demask::{
     TraceLine,
     internals::{
-        Number, Prompter, Record,
+        ModelInfo, Number, Record,
         decode::Session,
-        step::{Judged, NO_TOKEN, Positions, Predictions, Request, TokenId},
+        step::{ForwardInput, Judged, NO_TOKEN, Positions, Predictions, TokenId},
     },
 };
 
@@ -171,11 +171,11 @@ impl Recorded {
     pub fn script(
         self,
         session: &mut Session,
-        networks: &[&Prompter],
+        networks: &[&ModelInfo],
         see: &mut dyn FnMut(&Rehearsed<'_>, &mut [Predictions]),
     ) -> Result<Script, ReplayError> {
         self.check(session)?;
-        let facts = networks.iter().map(|prompter| prompter.facts());
+        let facts = networks.iter().map(|info| info.facts());
         let vocabulary = facts.clone().map(|facts| facts.vocab).min().unwrap_or(0);
         let masks: Vec<TokenId> = facts.filter_map(|facts| facts.mask_id).collect();
         let mut recorded = self.translated(vocabulary, &masks)?;
@@ -189,7 +189,11 @@ impl Recorded {
 }
 
 impl StandIn for Recorded {
-    fn answer(&mut self, asked: &Rehearsed<'_>, Request { plan, .. }: &Request) -> Result<Predictions, ReplayError> {
+    fn answer(
+        &mut self,
+        asked: &Rehearsed<'_>,
+        ForwardInput { plan, .. }: &ForwardInput,
+    ) -> Result<Predictions, ReplayError> {
         let mut positions = Positions::new();
         positions.set_union(&[&plan.predict, &plan.must, &plan.hint]);
         let record = self.records.pop_front().ok_or(ReplayError::Short { steps: self.taken })?;

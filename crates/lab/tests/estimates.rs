@@ -68,7 +68,7 @@ fn guided(name: &str, options: &Options) -> (Model, Outline) {
 fn record(model: &mut Model, prompt: &Prompt, options: &Options) -> (Generation, Vec<TraceLine>) {
     let mut answer = model.prepare(prompt, options).unwrap();
     answer.record();
-    let (tracer, texts) = (Tracer::new(model.prompter(), options.seed.unwrap_or(0)), TokenTexts::none());
+    let (tracer, texts) = (Tracer::new(model.info(), options.seed.unwrap_or(0)), TokenTexts::none());
     let mut lines = Vec::new();
     let answer = model.answer(answer, &mut |event| {
         lines.extend(tracer.line(event, &texts));
@@ -90,7 +90,7 @@ fn replayed(outline: &Outline, prompt: &Prompt, options: &Options, lines: &[Trac
     }
     let recorded = Recorded::new(demask::internals::read_trace(&bytes[..]).unwrap()).unwrap();
     let mut session = outline.session(prompt, options).unwrap();
-    let (spec, networks) = (outline.prompter().spec().clone(), outline.prompters());
+    let (spec, networks) = (outline.info().spec().clone(), outline.infos());
     let found = outline.estimate(spec, &mut session, counting(&DeviceOptions::default()), &mut |session, price| {
         recorded.clone().script(session, &networks, price).map(drop)
     });
@@ -100,8 +100,8 @@ fn replayed(outline: &Outline, prompt: &Prompt, options: &Options, lines: &[Trac
 /// Estimate of a run of assumed predictions.
 fn assumed(outline: &Outline, prompt: &Prompt, options: &Options, acceptance: f64, counting: Counting<'_>) -> Estimate {
     let mut session = outline.session(prompt, options).unwrap();
-    let mut stand_in = Assumed::new(outline.prompter(), acceptance, 0);
-    let spec = outline.prompter().spec().clone();
+    let mut stand_in = Assumed::new(outline.info(), acceptance, 0);
+    let spec = outline.info().spec().clone();
     let found =
         outline.estimate(spec, &mut session, counting, &mut |session, price| rehearse(session, &mut stand_in, price));
     found.unwrap()
@@ -166,8 +166,8 @@ fn replays_follow_the_trace_on_other_weights() {
     // Its mask is a token of the other's, and it has fewer tokens.
     let other = load("demo-dream");
     let script = |options: &Options, lines: &[TraceLine]| {
-        let mut session = other.prompter().session(&prompt, options).unwrap();
-        Recorded::new(lines.to_vec())?.script(&mut session, &[other.prompter()], &mut |_, _| {})
+        let mut session = other.info().session(&prompt, options).unwrap();
+        Recorded::new(lines.to_vec())?.script(&mut session, &[other.info()], &mut |_, _| {})
     };
     let followed = script(&options, &lines).unwrap();
     let plain = lines.iter().filter(|line| !matches!(line, TraceLine::Predictions { .. })).cloned().collect::<Vec<_>>();
@@ -342,7 +342,7 @@ fn costs(like: &str, (prompt, length): Lengths, decoder: &str, cache: &str, acce
 fn autoregressive(like: &str, (prompt, length): Lengths) -> Estimate {
     let (outline, device) = (shape(like), device());
     let (spec, mut session) = outline.autoregressive(prompt, length).unwrap();
-    let mut stand_in = Assumed::new(outline.prompter(), 0.0, 0);
+    let mut stand_in = Assumed::new(outline.info(), 0.0, 0);
     let found = outline
         .estimate(spec, &mut session, counting(&device), &mut |session, price| rehearse(session, &mut stand_in, price));
     found.unwrap()

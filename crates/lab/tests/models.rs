@@ -178,7 +178,7 @@ fn needed(outline: &Outline, quantize: WeightChoice) -> Footprint {
     };
     let options = device.backend_options(Dtype::Bf16).unwrap();
     let canvas = SequenceNeeds { positions: 1000, ..SequenceNeeds::default() };
-    Footprint::of(outline.prompter().spec(), outline.stored(), &options, 1, &[canvas]).unwrap()
+    Footprint::of(outline.info().spec(), outline.stored(), &options, 1, &[canvas]).unwrap()
 }
 
 fn page() -> String {
@@ -205,7 +205,7 @@ fn page() -> String {
         let outline = Outline::of_shape(like, None).unwrap();
         let plain = needed(&outline, WeightChoice::Plain);
         let [q8, q4] = [WeightChoice::Q8, WeightChoice::Q4].map(|choice| gigabytes(needed(&outline, choice).weights));
-        let parameters = outline.prompter().spec().parameters() as f64 / 1e9;
+        let parameters = outline.info().spec().parameters() as f64 / 1e9;
         let (family, bf16) = (like.family().name(), gigabytes(plain.weights));
         let kv = plain.cache as f64 / 1e6;
         writeln!(page, "| `{like}` | {family} | {parameters:.2} B | {bf16} | {q8} | {q4} | {kv:.0} MB |").unwrap();
@@ -213,7 +213,7 @@ fn page() -> String {
     page.push_str(EXPERTS);
     for like in Like::all() {
         let outline = Outline::of_shape(like, None).unwrap();
-        page.extend(experts(outline.prompter().spec(), like.name()).map(|line| line + "\n"));
+        page.extend(experts(outline.info().spec(), like.name()).map(|line| line + "\n"));
     }
     page.push_str(FILES);
     page.extend(BlockFormat::ALL.map(|format| file_type(format) + "\n"));

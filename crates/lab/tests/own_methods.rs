@@ -22,7 +22,7 @@ fn their_plans_are_told_without_a_network() {
         stop: StopRule::Never,
         decoder: MarginDrop::default().into(),
         cache: Sliding { every: 2, reach: 1 }.into(),
-        ..SessionOptions::new(opened("demo-llada").prompter().facts().clone(), canvas)
+        ..SessionOptions::new(opened("demo-llada").info().facts().clone(), canvas)
     };
     let mut lines = Vec::new();
     let mut session = Session::new(options).unwrap();

@@ -107,11 +107,11 @@ fn naming_one_method_or_none_leaves_the_other_recommended() {
             for (name, value) in given.split(';').filter_map(|pair| pair.split_once(' ')) {
                 options.set(name, value).unwrap();
             }
-            let prepared = outline.prompter().prepare(&Prompt::Tokens(vec![5, 6, 7]), &options).unwrap();
+            let prepared = outline.info().prepare(&Prompt::Tokens(vec![5, 6, 7]), &options).unwrap();
             let receipt = prepared.session().unwrap().receipt();
             assert_eq!(format!("{}, cache {}", receipt.decoder, receipt.cache), *expected, "{like} with {given:?}");
         }
-        let (decoder, cache) = outline.prompter().default_methods();
+        let (decoder, cache) = outline.info().default_methods();
         assert_eq!(format!("{decoder}, cache {cache}"), expected[0].1);
     };
     check("nemotron-labs-diffusion-3b", &by_pass);
@@ -130,6 +130,6 @@ fn recommended_lengths_are_the_family_s() {
         ("rnd1-30b-a3b", 256),
     ] {
         let outline = Outline::of_shape(like.parse().unwrap(), None).unwrap();
-        assert_eq!(outline.prompter().recommended_length(), expected, "{like}");
+        assert_eq!(outline.info().recommended_length(), expected, "{like}");
     }
 }

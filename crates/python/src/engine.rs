@@ -142,7 +142,7 @@ impl Engine {
         if predictions {
             prepared.record();
         }
-        let tracer = Tracer::new(handle.prompter(), wanted.options.seed.unwrap_or(0));
+        let tracer = Tracer::new(handle.info(), wanted.options.seed.unwrap_or(0));
         let trace = py.detach(|| Trace::new(tracer, handle.texts()));
         Ok(Ticket::new(handle.submit_for_every_event(prepared), raised, Some(trace)))
     }
@@ -248,30 +248,30 @@ impl Wanted {
 
 /// Facts about the model and its abilities.
 fn info(model: &Model, fingerprint: u64) -> Value {
-    let prompter = model.prompter();
-    let facts = prompter.facts();
+    let info = model.info();
+    let facts = info.facts();
     let (attention, block) = match facts.mask {
         Mask::Full => ("full", None),
         Mask::BlockCausal { block, .. } => ("block", Some(block)),
         Mask::Context { block, .. } => ("by-pass", Some(block)),
         Mask::Causal => ("causal", None),
     };
-    let (decoder, cache) = prompter.default_methods();
-    let warnings: Vec<String> = prompter.warnings().iter().map(ToString::to_string).collect();
+    let (decoder, cache) = info.default_methods();
+    let warnings: Vec<String> = info.warnings().iter().map(ToString::to_string).collect();
     json!({
         "name": model.name(),
         "fingerprint": format!("{fingerprint:016x}"),
-        "family": prompter.family().name(),
+        "family": info.family().name(),
         "attention": attention,
         "attention_block": block,
         "vocabulary": facts.vocab,
         "context": facts.context,
-        "layers": prompter.spec().layers,
-        "hidden": prompter.spec().hidden,
+        "layers": info.spec().layers,
+        "hidden": info.spec().hidden,
         "mask_token": facts.mask_id,
-        "end_tokens": prompter.end_ids(),
-        "gen_length": prompter.default_gen_length(),
-        "block_length": prompter.defaults().block_length,
+        "end_tokens": info.end_ids(),
+        "gen_length": info.default_gen_length(),
+        "block_length": info.defaults().block_length,
         "decoder": decoder.to_string(),
         "cache": cache.to_string(),
         "guides": model.guides(),

@@ -84,8 +84,8 @@ impl Evaluation {
             let model = ModelSpec {
                 model: model.map(|model| model.to_string_lossy().into_owned()),
                 guide: opened
-                    .prompter()
-                    .prompters()
+                    .info()
+                    .infos()
                     .get(1)
                     .filter(|_| asking.options.wants_guide())
                     .map(|guide| guide.name().to_owned()),

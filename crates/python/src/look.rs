@@ -37,7 +37,7 @@ pub fn score(
     let (draws, cfg_scale, seed, top) = how;
     let (context, options) = (prompt(context)?, LikelihoodOptions { draws, cfg_scale, seed, top });
     let submitted = py.detach(|| {
-        let (context, continuation) = handle.prompter().pair(&context, continuation)?;
+        let (context, continuation) = handle.info().pair(&context, continuation)?;
         handle.submit_likelihoods(&[(context, continuation)], &options, Class::default())
     });
     let found = wait(py, submitted.map_err(|error| raise(py, &error))?)?.pop().unwrap_or_default();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use demask::{
     Class, Options, Tenant,
-    internals::{OptionField, Prompter, step::Mask, whole},
+    internals::{ModelInfo, OptionField, step::Mask, whole},
 };
 use serde_json::{Value, json};
 
@@ -102,8 +102,8 @@ impl Ask {
     ///
     /// # Errors
     /// If whole blocks make the canvas longer than that.
-    pub fn bound(&mut self, prompter: &Prompter, limits: &Limits) -> Result<(), Refusal> {
-        let (most, default) = (limits.gen_length, prompter.default_gen_length());
+    pub fn bound(&mut self, info: &ModelInfo, limits: &Limits) -> Result<(), Refusal> {
+        let (most, default) = (limits.gen_length, info.default_gen_length());
         if self.options.gen_length.is_some() {
             return Ok(());
         }
@@ -111,7 +111,7 @@ impl Ask {
             self.options.max_tokens = Some(most);
         }
         let wanted = self.options.max_tokens.map_or(default, |most| most.min(default));
-        let block = self.options.block_length.filter(|&block| block > 0 && prompter.facts().mask == Mask::Full);
+        let block = self.options.block_length.filter(|&block| block > 0 && info.facts().mask == Mask::Full);
         let canvas = block.map_or(0, |block| wanted.div_ceil(block).saturating_mul(block));
         if canvas > most {
             let name = self.names.of("block_length");

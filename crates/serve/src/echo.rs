@@ -26,8 +26,8 @@ impl Echo {
     /// # Errors
     /// If it cannot be put into tokens, or is longer than the model's context.
     pub fn read(service: &Inner, prompt: &Prompt) -> Result<Vec<TokenId>, Refusal> {
-        let prompter = service.handle.prompter();
-        let (ids, context) = (prompter.ids(prompt)?, prompter.facts().context);
+        let info = service.handle.info();
+        let (ids, context) = (info.ids(prompt)?, info.facts().context);
         if ids.len() > context {
             let message = format!("`prompt` has {} tokens, expected at most {context} for this model", ids.len());
             return Err(Refusal::parameter("prompt", message).coded("context_length_exceeded"));

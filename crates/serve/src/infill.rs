@@ -33,7 +33,7 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
         _ => table::FIM,
     };
     let mut fields = Fields::parse(body, table, limits)?;
-    let recommended = service.handle.prompter().recommended_length();
+    let recommended = service.handle.info().recommended_length();
     let (kind, segments) = match entry.endpoint {
         Endpoint::Infill => (Kind::Infill, Some(segments(&mut fields, recommended)?)),
         Endpoint::PlainInfill => (Kind::PlainInfill, None),
@@ -77,7 +77,7 @@ pub fn with_suffix(
     suffix: &str,
     mut ask: Ask,
 ) -> Result<Served, Refusal> {
-    let hole = length(&mut ask, service.handle.prompter().recommended_length());
+    let hole = length(&mut ask, service.handle.info().recommended_length());
     let segments = prompts.iter().map(|prompt| match prompt {
         Prompt::Raw(text) => Ok(around(text.clone(), hole, suffix.to_owned())),
         _ => Err(Refusal::parameter("suffix", "`suffix` goes with a prompt that is text, not token ids")),

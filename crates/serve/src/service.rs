@@ -107,7 +107,7 @@ impl Service {
     pub fn new(model: &Model, config: ServiceConfig) -> Self {
         let handle = model.handle();
         let admission = Admission::new(config.limits.places, &config.keys.weights());
-        let name = handle.prompter().name();
+        let name = handle.info().name();
         let fingerprint = format!("{name}-{:016x}-demask-{}", config.weights, env!("CARGO_PKG_VERSION"));
         let methods = methods(&handle);
         let started = date::now();
@@ -397,12 +397,12 @@ impl Entry {
 impl Inner {
     /// Returns the model's tokenizer, if it has one.
     pub(crate) fn tokenizer(&self) -> Option<&Tokenizer> {
-        self.handle.prompter().tokenizer().ok()
+        self.handle.info().tokenizer().ok()
     }
 
     /// Returns the names that the model may be called by; responses have the first one.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        let own = self.config.names.is_empty().then(|| self.handle.prompter().name());
+        let own = self.config.names.is_empty().then(|| self.handle.info().name());
         self.config.names.iter().map(String::as_str).chain(own)
     }
 
@@ -434,7 +434,7 @@ impl Inner {
 
 /// Returns the names of the decoders and of the cache policies that a model can be decoded with.
 fn methods(handle: &Handle) -> (Vec<&'static str>, Vec<&'static str>) {
-    let attention = handle.prompter().facts().mask.kind();
+    let attention = handle.info().facts().mask.kind();
     let decoders = DECODERS.iter().filter(|method| method.about.attention.contains(&attention));
     let caches = CACHES.iter().filter(|method| method.about.attention.contains(&attention));
     (decoders.map(|method| method.about.name).collect(), caches.map(|method| method.about.name).collect())

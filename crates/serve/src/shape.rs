@@ -92,7 +92,7 @@ impl Shape {
             created: date::now(),
             model: service.name().to_owned(),
             fingerprint: service.fingerprint.clone(),
-            end_ids: service.handle.prompter().end_ids().to_vec(),
+            end_ids: service.handle.info().end_ids().to_vec(),
             wishes,
             names,
             echo: Vec::new(),

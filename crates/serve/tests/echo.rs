@@ -24,11 +24,11 @@ fn answered(more: &Value) -> Value {
 }
 
 fn ids(text: &str) -> Vec<TokenId> {
-    shared(Kind::Qwen).handle.prompter().tokenizer().unwrap().encode(text, true).unwrap()
+    shared(Kind::Qwen).handle.info().tokenizer().unwrap().encode(text, true).unwrap()
 }
 
 fn spelled(token: TokenId) -> String {
-    shared(Kind::Qwen).handle.prompter().tokenizer().unwrap().decode(&[token], false)
+    shared(Kind::Qwen).handle.info().tokenizer().unwrap().decode(&[token], false)
 }
 
 /// `log softmax` of each row of a text's raw logits.

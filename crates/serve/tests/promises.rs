@@ -32,7 +32,7 @@ fn a_canvas_of_whole_blocks_is_trimmed() {
         assert_eq!(whole["usage"]["completion_tokens"], json!(most));
         assert_eq!(choice["finish_reason"], finish);
         assert_eq!(choice["logprobs"]["content"].as_array().unwrap().len(), most);
-        let text = model.prompter().tokenizer().unwrap().decode(&alone.tokens[..most], true);
+        let text = model.info().tokenizer().unwrap().decode(&alone.tokens[..most], true);
         assert_eq!(choice["message"]["content"], json!(text));
         // The same as a stream.
         let body = with(body, &json!({"stream": true, "stream_options": {"include_usage": true}}));

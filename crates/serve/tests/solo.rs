@@ -206,7 +206,7 @@ fn scores_in_company_are_those_of_the_library() {
     let expected: Vec<f64> = pairs
         .iter()
         .map(|(context, continuation)| {
-            let (context, continuation) = model.prompter().pair(&Prompt::Raw(context.clone()), continuation).unwrap();
+            let (context, continuation) = model.info().pair(&Prompt::Raw(context.clone()), continuation).unwrap();
             model.log_likelihood(&context, &continuation, &options).unwrap().log_probability
         })
         .collect();

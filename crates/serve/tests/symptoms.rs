@@ -139,7 +139,7 @@ fn a_whole_number_with_a_point_is_that_number() {
 #[test]
 fn offsets_count_no_special_token_that_the_text_has_not() {
     let service = &shared(Kind::Qwen).service;
-    let tokenizer = shared(Kind::Qwen).handle.prompter().tokenizer().unwrap();
+    let tokenizer = shared(Kind::Qwen).handle.info().tokenizer().unwrap();
     let [start, end] = ["<|im_start|>", "<|im_end|>"].map(|text| tokenizer.encode(text, false).unwrap()[0]);
     let check = |body: &Value| {
         let answer = made(post(service, "/v1/completions", body));

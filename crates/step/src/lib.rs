@@ -18,6 +18,7 @@
 
 mod device;
 mod head;
+mod job;
 mod needs;
 mod network;
 mod piece;
@@ -25,10 +26,10 @@ mod plan;
 mod positions;
 pub mod random;
 mod tokens;
-mod work;
 
 pub use device::{Allocated, DeviceError, DeviceMemory, MemoryMeter, OutOfMemory};
 pub use head::{ConfidenceOf, FilterOrder, HeadAsk, HeadRequest, Judged, Predictions, Sampling};
+pub use job::{ForwardInput, Job, Need, Pending};
 pub use needs::{Cost, Operations, SequenceNeeds};
 pub use network::{
     Blend, BlendWith, DeviceId, LaunchKind, Network, OpenError, Opened, Pages, PlanError, Prefix, PrefixCounters,
@@ -37,7 +38,6 @@ pub use network::{
 pub use plan::{BlockRules, Drift, Keep, Lanes, LayerRows, Mask, MaskKind, Origin, Probe, StepPlan, Stores};
 pub use positions::Positions;
 pub use tokens::TokenList;
-pub use work::{Need, Pending, Request, Work};
 
 /// Index of a token in the model's vocabulary.
 pub type TokenId = u32;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{Lanes, LayerRows, Position, Positions, Predictions, Request, StepPlan};
+use crate::{ForwardInput, Lanes, LayerRows, Position, Positions, Predictions, StepPlan};
 
 impl StepPlan {
     /// Returns the end of the longest piece of at most `most` rows that starts at row `from`: no row of it sees a row that
@@ -22,7 +22,7 @@ impl StepPlan {
     }
 }
 
-impl Request {
+impl ForwardInput {
     /// Fills `piece` with these rows of the canvas, for a model whose own shift is `own`: what they predict is asked with
     /// them, and drafts are kept with the first ones.
     pub fn fill_piece(&self, rows: Range<usize>, own: Position, piece: &mut Self) {
@@ -137,8 +137,8 @@ mod tests {
             let judge = (100..108).collect();
             let wanted = HeadRequest { judge_width: 2, ..HeadRequest::default() };
             let ask = HeadAsk { wanted, judge, states: vec![9], ..HeadAsk::default() };
-            let whole = Request { sequence: 3, tokens: (2..12).collect(), plan: step, ask, blend: None };
-            let (mut at, mut pieces, mut piece) = (0, Vec::new(), Request::default());
+            let whole = ForwardInput { sequence: 3, tokens: (2..12).collect(), plan: step, ask, blend: None };
+            let (mut at, mut pieces, mut piece) = (0, Vec::new(), ForwardInput::default());
             while at < 10 {
                 let end = whole.plan.piece_end(at, 3);
                 whole.fill_piece(at..end, own, &mut piece);
@@ -152,7 +152,7 @@ mod tests {
                 pieces.push(piece.clone());
                 at = end;
             }
-            let joined = |of: fn(&Request) -> Vec<u32>| pieces.iter().flat_map(of).collect::<Vec<_>>();
+            let joined = |of: fn(&ForwardInput) -> Vec<u32>| pieces.iter().flat_map(of).collect::<Vec<_>>();
             assert_eq!(joined(|piece| piece.tokens.clone()), whole.tokens);
             assert_eq!(joined(|piece| piece.ask.judge.clone()), whole.ask.judge);
             assert_eq!(joined(|piece| piece.plan.predict.as_slice().to_vec()), whole.plan.predict.as_slice());

@@ -1,11 +1,11 @@
-//! Work that a test runs by hand, forward by forward.
+//! Job that a test runs by hand, forward by forward.
 
-use demask_step::{Request, Work};
+use demask_step::{ForwardInput, Job};
 
 /// Shorthands for what a work wants next.
-pub trait ByHand: Work {
+pub trait ByHand: Job {
     /// Returns the pending requests; none if it is done.
-    fn requests(&self) -> &[Request] {
+    fn requests(&self) -> &[ForwardInput] {
         self.pending().requests()
     }
 
@@ -15,4 +15,4 @@ pub trait ByHand: Work {
     }
 }
 
-impl<W: Work + ?Sized> ByHand for W {}
+impl<J: Job + ?Sized> ByHand for J {}

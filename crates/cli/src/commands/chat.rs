@@ -21,7 +21,7 @@ pub fn run(settings: &Settings, args: &ChatArgs) -> anyhow::Result<()> {
     // There must be room for an answer to the shortest message; longer canvases are checked as they come.
     let request = Request { prompt: chat.with(""), options, guide };
     let (model, _) = request.load(request.open(&settings.source, settings.screen)?, device, settings.screen)?;
-    if let Some(note) = long_canvas(model.prompter(), &request.options) {
+    if let Some(note) = long_canvas(model.info(), &request.options) {
         settings.screen.remark(&note);
     }
     let invite = io::stdin().is_terminal();

@@ -49,7 +49,7 @@ pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
     if let Some(note) = beyond_the_demo(&settings.source, &request.prompt) {
         screen.remark(&note);
     }
-    if let Some(note) = long_canvas(model.prompter(), &request.options) {
+    if let Some(note) = long_canvas(model.info(), &request.options) {
         screen.remark(&note);
     }
     if args.trace_predictions {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, io::Write};
 use anyhow::Context;
 use demask::Error;
 use demask::internals::{
-    Prompter,
+    ModelInfo,
     model_parts::Inspection,
     step::{Mask, Need, TokenId},
 };
@@ -30,11 +30,11 @@ pub fn run(settings: &Settings, args: &LogitsArgs) -> anyhow::Result<()> {
     let device = &settings.device()?;
     let mut out = OutFile::create(path)?;
     let opened = settings.source.open(settings.screen)?;
-    lines.iter().try_for_each(|tokens| check(opened.prompter(), tokens))?;
+    lines.iter().try_for_each(|tokens| check(opened.info(), tokens))?;
     // One after the other: the longest has room for all.
     let longest = lines.iter().map(Vec::len).max().map(|length| Need::from(Inspection::needs(length)));
     let model = load(opened, device, longest.as_slice(), settings.screen)?;
-    let mask = forced.unwrap_or(model.prompter().facts().mask);
+    let mask = forced.unwrap_or(model.info().facts().mask);
     let mut tensors = BTreeMap::new();
     for (index, tokens) in lines.iter().enumerate() {
         interrupt::check()?;
@@ -96,7 +96,7 @@ fn forced_mask(args: &LogitsArgs) -> anyhow::Result<Option<Mask>> {
 }
 
 /// Refuses what would not fit.
-fn check(model: &Prompter, tokens: &[TokenId]) -> anyhow::Result<()> {
+fn check(model: &ModelInfo, tokens: &[TokenId]) -> anyhow::Result<()> {
     let (vocabulary, context) = (model.facts().vocab, model.facts().context);
     if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
         return Err(Error::TokenOutOfRange { token, vocabulary }.into());

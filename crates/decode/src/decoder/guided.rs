@@ -13,7 +13,7 @@
 use std::ops::Range;
 
 use demask_step::{
-    ConfidenceOf, HeadAsk, Judged, Mask, MaskKind, NO_TOKEN, Need, Position, Predictions, Request, SequenceNeeds,
+    ConfidenceOf, ForwardInput, HeadAsk, Judged, Mask, MaskKind, NO_TOKEN, Need, Position, Predictions, SequenceNeeds,
     StepPlan, TokenId,
 };
 
@@ -352,7 +352,7 @@ impl Judging {
     }
 
     /// Takes what the guide says of the tokens that it was asked about.
-    fn heed(&mut self, request: &Request, answer: &Predictions) {
+    fn heed(&mut self, request: &ForwardInput, answer: &Predictions) {
         self.reader.note(request);
         let width = 1 + self.ends.len();
         for (index, _) in request.plan.predict.iter().enumerate() {
@@ -367,7 +367,7 @@ impl Judging {
     }
 
     /// Fills what the guide is to judge next, or completes the progress.
-    fn consult(&mut self, request: &mut Request, progress: &mut Progress) -> Turned {
+    fn consult(&mut self, request: &mut ForwardInput, progress: &mut Progress) -> Turned {
         while self.trial.judged.get(self.stood) == Some(&Judge::Given) {
             self.stood += 1;
         }

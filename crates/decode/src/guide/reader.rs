@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use demask_step::{Mask, Position, Request, TokenId};
+use demask_step::{ForwardInput, Mask, Position, TokenId};
 
 /// The guide's slots.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ impl Reader {
 
     /// Fills a request that reads `tokens` as far as judging the tokens at `judged` needs: row `p - 1` judges index
     /// `p`. `judged` is not empty, starts behind index 0, and may end one behind the last token.
-    pub(crate) fn ask(&self, tokens: &[TokenId], judged: Range<usize>, request: &mut Request) {
+    pub(crate) fn ask(&self, tokens: &[TokenId], judged: Range<usize>, request: &mut ForwardInput) {
         let same = self.read.iter().zip(tokens).take_while(|(read, token)| read == token).count();
         let end = judged.end - 1;
         let start = same.min(judged.start - 1);
@@ -49,7 +49,7 @@ impl Reader {
     }
 
     /// Learns that a request was run.
-    pub(crate) fn note(&mut self, request: &Request) {
+    pub(crate) fn note(&mut self, request: &ForwardInput) {
         self.read.truncate(request.plan.live.first().unwrap_or(0) as usize);
         self.read.extend_from_slice(&request.tokens);
     }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     fn asked(reader: &mut Reader, tokens: &[TokenId], judged: Range<usize>) -> String {
-        let mut request = Request::default();
+        let mut request = ForwardInput::default();
         reader.ask(tokens, judged, &mut request);
         reader.note(&request);
         format!("{} feeds {:?}", request.plan, request.tokens)

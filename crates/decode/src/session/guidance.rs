@@ -1,6 +1,6 @@
 //! The unconditional sequence of classifier-free guidance, beside the canvas.
 
-use demask_step::{Blend, BlendWith, Request, TokenId};
+use demask_step::{Blend, BlendWith, ForwardInput, TokenId};
 
 use super::request::{Kept, read};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 
 /// The unconditional sequence of the next forward.
 pub(super) struct Twin<'a> {
-    pub(super) request: &'a mut Request,
+    pub(super) request: &'a mut ForwardInput,
     pub(super) kept: &'a mut Kept,
     pub(super) tokens: &'a [TokenId],
 }
@@ -23,7 +23,7 @@ impl Twin<'_> {
         cache: &mut dyn CachePolicy,
         view: &View<'_>,
         query: Option<&Query>,
-        canvas: &mut Request,
+        canvas: &mut ForwardInput,
         drafts: &Drafts,
     ) -> bool {
         let plan = &mut self.request.plan;

@@ -11,7 +11,7 @@ mod tally;
 use std::slice;
 
 use demask_step::{
-    Keep, Lanes, Mask, NO_TOKEN, Need, Pending, Position, Predictions, Prefix, Request, Stores, TokenId, Work,
+    ForwardInput, Job, Keep, Lanes, Mask, NO_TOKEN, Need, Pending, Position, Predictions, Prefix, Stores, TokenId,
 };
 
 use crate::{
@@ -47,7 +47,7 @@ enum Phase {
     Over,
 }
 
-/// One canvas being decoded: a [`Work`] whose network 0 is the diffusion model and whose network 1 is the guide, if the
+/// One canvas being decoded: a [`Job`] whose network 0 is the diffusion model and whose network 1 is the guide, if the
 /// decoder has one. Its sequences are the canvas, with guidance the unconditional one behind it, then the guide's.
 #[derive(Debug)]
 pub struct Session {
@@ -59,7 +59,7 @@ pub struct Session {
     decoder: Box<dyn Decoder>,
     cache: Box<dyn CachePolicy>,
     needs: Vec<Need>,
-    requests: Vec<Request>,
+    requests: Vec<ForwardInput>,
     /// Number of the requests that the pending forward runs.
     running: usize,
     /// Records whether the pending forward also has the rows of a prefill or store that a published program runs alone.
@@ -69,7 +69,7 @@ pub struct Session {
     /// Kept drafts, by sequence.
     kept: Vec<Kept>,
     /// Request of the decoder to a helper.
-    helper: Request,
+    helper: ForwardInput,
     query: Query,
     progress: Progress,
     phase: Phase,
@@ -373,7 +373,7 @@ impl Session {
     }
 }
 
-impl Work for Session {
+impl Job for Session {
     fn needs(&self) -> &[Need] {
         &self.needs
     }

@@ -1,7 +1,7 @@
 //! Requests of a session to a network in one forward, sequence by sequence.
 
 use demask_step::{
-    HeadAsk, HeadRequest, Keep, Mask, Need, Positions, Request, Sampling, SequenceNeeds, StepPlan, TokenId,
+    ForwardInput, HeadAsk, HeadRequest, Keep, Mask, Need, Positions, Sampling, SequenceNeeds, StepPlan, TokenId,
 };
 
 use crate::{
@@ -12,8 +12,8 @@ use crate::{
 };
 
 /// Refills a request's tokens for its plan's live positions, lane after lane.
-pub(super) fn read(request: &mut Request, tokens: &[TokenId], drafts: &Drafts) {
-    let Request { tokens: rows, plan, .. } = request;
+pub(super) fn read(request: &mut ForwardInput, tokens: &[TokenId], drafts: &Drafts) {
+    let ForwardInput { tokens: rows, plan, .. } = request;
     rows.clear();
     for lane in 0..plan.lanes.count() {
         let start = rows.len();
@@ -67,7 +67,7 @@ pub(super) fn needs(
 }
 
 /// One request for each sequence, with everything in it that never changes, and room for all that does.
-pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, needs: &[SequenceNeeds]) -> Vec<Request> {
+pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, needs: &[SequenceNeeds]) -> Vec<ForwardInput> {
     let causal = options.facts.mask == Mask::Causal;
     let wanted = HeadRequest {
         // Forbidden alone: the mask keeps its share of the softmax, as in all families' own programs.
@@ -88,7 +88,7 @@ pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, needs: &
     decoder.ask(&mut ask);
     ask.wanted.top = ask.wanted.top.max(options.top_logprobs.unwrap_or(0));
     let request = |(sequence, needs): (usize, &SequenceNeeds)| {
-        let mut request = Request { sequence, ask: ask.clone(), ..Request::default() };
+        let mut request = ForwardInput { sequence, ask: ask.clone(), ..ForwardInput::default() };
         request.reserve(needs);
         request
     };
@@ -97,14 +97,14 @@ pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, needs: &
 
 /// The request of the decoder's helper, with everything in it that never changes: its best token, greedy, wherever it
 /// judges.
-pub(super) fn helper_request(options: &SessionOptions, helpers: &[Need]) -> Request {
-    let (Some(guide), Some(need)) = (&options.guide, helpers.first()) else { return Request::default() };
+pub(super) fn helper_request(options: &SessionOptions, helpers: &[Need]) -> ForwardInput {
+    let (Some(guide), Some(need)) = (&options.guide, helpers.first()) else { return ForwardInput::default() };
     // The canvas can hold neither its own mask nor what is suppressed in it; ids are compared where they mean the same.
     let own = options.facts.mask_id.into_iter().chain(options.suppress.iter().copied());
     let forbid = own.filter(|&token| guide.shared_vocabulary && (token as usize) < guide.facts.vocab).collect();
     let ask = HeadRequest { forbid, ..HeadRequest::default() }.into();
     let sequence = 1 + usize::from(options.cfg_scale > 0.0);
-    let mut request = Request { sequence, ask, ..Request::default() };
+    let mut request = ForwardInput { sequence, ask, ..ForwardInput::default() };
     request.reserve(&need.sequence);
     request
 }

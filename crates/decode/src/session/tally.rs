@@ -1,6 +1,6 @@
 //! Counts of a session, and its receipt.
 
-use demask_step::{Lanes, Predictions, Request};
+use demask_step::{ForwardInput, Lanes, Predictions};
 
 use crate::{
     decoder::{Judgement, Progress},
@@ -39,7 +39,7 @@ impl Tally {
     }
 
     /// Counts a forward of the diffusion model that ran these requests, the canvas's first.
-    pub(super) fn forward(&mut self, requests: &[Request], nfe: usize, predictions: &[Predictions]) {
+    pub(super) fn forward(&mut self, requests: &[ForwardInput], nfe: usize, predictions: &[Predictions]) {
         let drafts = match requests.first().map(|request| request.plan.lanes) {
             Some(Lanes::Drafts(drafts)) => drafts as usize,
             Some(Lanes::Canvas) | None => 0,
@@ -55,7 +55,7 @@ impl Tally {
     }
 
     /// Counts a forward of the guide.
-    pub(super) fn guide(&mut self, request: &Request, predictions: &[Predictions]) {
+    pub(super) fn guide(&mut self, request: &ForwardInput, predictions: &[Predictions]) {
         let counts = &mut self.counts.guide;
         counts.nfe += 1;
         counts.rows += request.tokens.len();

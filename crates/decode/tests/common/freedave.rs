@@ -2,7 +2,7 @@
 //! model that knows its text.
 
 use demask_decode::{CacheSpec, Event, Exactness, Session, SessionOptions, StopRule, cache::CACHES};
-use demask_step::{Mask, NO_TOKEN, Network, Predictions, Request, SequenceId, TokenId, Work};
+use demask_step::{ForwardInput, Job, Mask, NO_TOKEN, Network, Predictions, SequenceId, TokenId};
 use demask_testkit::scripted::Scripted;
 
 use super::{EOS, MASK_ID, Run, VOCAB, drive, options};
@@ -115,7 +115,7 @@ pub const OF_HISTORY: &[&str] = &[
 ];
 
 /// The answers to all lanes of a request for a model that knows the text, the leftmost the surest.
-pub fn recite(request: &Request, text: &[TokenId]) -> Predictions {
+pub fn recite(request: &ForwardInput, text: &[TokenId]) -> Predictions {
     let plan = &request.plan;
     let mut out = Predictions { lanes: plan.lanes.count(), ..Predictions::default() };
     out.positions.set_union(&[&plan.predict, &plan.must, &plan.hint]);

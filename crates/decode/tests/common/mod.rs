@@ -4,7 +4,7 @@
 pub mod freedave;
 
 use demask_decode::{CanvasSpec, Event, ModelFacts, Output, Session, SessionOptions};
-use demask_step::{LayerRows, Mask, Network, Predictions, Request, SequenceId, SequenceNeeds, TokenId, Work};
+use demask_step::{ForwardInput, Job, LayerRows, Mask, Network, Predictions, SequenceId, SequenceNeeds, TokenId};
 use demask_testkit::{by_hand::ByHand, scripted::Scripted};
 
 pub const VOCAB: usize = 24;
@@ -42,7 +42,7 @@ pub struct Run {
 }
 
 /// Runs a session to its end; `answer` gets the index of the forward and its requests.
-pub fn drive(session: &mut Session, mut answer: impl FnMut(usize, &[Request]) -> Vec<Predictions>) -> Run {
+pub fn drive(session: &mut Session, mut answer: impl FnMut(usize, &[ForwardInput]) -> Vec<Predictions>) -> Run {
     let mut run = Run { steps: Vec::new(), output: session.output(), events: Vec::new() };
     while session.wants() == Some(0) {
         let forward = run.steps.len();
@@ -83,7 +83,7 @@ pub fn run(options: SessionOptions) -> Run {
 }
 
 /// One lane of predictions for the positions that a request asks for.
-pub fn predict(request: &Request, mut each: impl FnMut(u32) -> (TokenId, f32)) -> Predictions {
+pub fn predict(request: &ForwardInput, mut each: impl FnMut(u32) -> (TokenId, f32)) -> Predictions {
     let mut out = Predictions { lanes: 1, ..Predictions::default() };
     out.positions.set_union(&[&request.plan.predict, &request.plan.must, &request.plan.hint]);
     for position in out.positions.clone().iter() {

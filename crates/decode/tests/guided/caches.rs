@@ -1,7 +1,7 @@
 //! Guided decoding over caches, on scripts whose stale slots show.
 
 use demask_decode::{Event, Session, SessionOptions};
-use demask_step::{Network, Predictions, TokenId, Work};
+use demask_step::{Job, Network, Predictions, TokenId};
 use demask_testkit::{by_hand::ByHand, property, scripted::Scripted};
 use proptest::prelude::*;
 

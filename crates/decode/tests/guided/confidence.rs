@@ -2,7 +2,7 @@
 //! text and nothing else.
 
 use demask_decode::{Event, Session};
-use demask_step::{Judged, Predictions, Request, TokenId, Work, random::mix};
+use demask_step::{ForwardInput, Job, Judged, Predictions, TokenId, random::mix};
 use demask_testkit::{by_hand::ByHand, property};
 use proptest::prelude::*;
 
@@ -53,7 +53,7 @@ fn naive(seed: u64, prompt: &[TokenId], gen_length: usize, tau: f32) -> Vec<Vec<
 }
 
 /// The guide: its best token is never the draft, so that agreement cannot be what counts.
-fn judge(seed: u64, slots: &mut Vec<TokenId>, request: &Request) -> Predictions {
+fn judge(seed: u64, slots: &mut Vec<TokenId>, request: &ForwardInput) -> Predictions {
     let width = request.ask.wanted.judge_width;
     for (position, &token) in request.plan.live.iter().zip(&request.tokens) {
         slots.truncate(position as usize);

@@ -8,7 +8,7 @@ mod vocabularies;
 
 use crate::common::{EOS, MASK_ID, VOCAB, facts, options, predict};
 use demask_decode::{Event, Finish, GuideOptions, Output, Session, SessionOptions, StopRule};
-use demask_step::{Judged, Mask, Predictions, Request, TokenId, Work, random::mix};
+use demask_step::{ForwardInput, Job, Judged, Mask, Predictions, TokenId, random::mix};
 use demask_testkit::by_hand::ByHand;
 use vocabularies::foreign;
 
@@ -25,7 +25,7 @@ impl<F: Fn(&[TokenId]) -> Vec<TokenId>> Guide<F> {
         Self { slots: vec![None; 256], rank }
     }
 
-    fn answer(&mut self, request: &Request) -> Predictions {
+    fn answer(&mut self, request: &ForwardInput) -> Predictions {
         assert_eq!(request.plan.mask, Mask::Causal);
         for (position, &token) in request.plan.live.iter().zip(&request.tokens) {
             self.slots[position as usize] = Some(token);

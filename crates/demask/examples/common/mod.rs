@@ -23,7 +23,7 @@ pub fn session(
 ) -> Result<Session, Box<dyn Error>> {
     let tokens = (0..prompt as u32).map(|token| 10 + token % 50).collect();
     let canvas = CanvasSpec::Prompt { tokens, gen_length: length };
-    let options = SessionOptions::new(model.prompter().facts().clone(), canvas);
+    let options = SessionOptions::new(model.info().facts().clone(), canvas);
     Ok(Session::new(with(SessionOptions { stop: StopRule::Never, ..options })?)?)
 }
 

@@ -14,7 +14,7 @@ fn model(name: &str) -> Model {
 /// `[rows, vocabulary]`: all logits of one forward, shifted to the positions that they predict.
 fn logits(model: &Model, tokens: &[TokenId]) -> Vec<Vec<f64>> {
     let (attention, shift, vocabulary) =
-        (model.prompter().facts().mask, model.prompter().facts().shift as usize, model.prompter().facts().vocab);
+        (model.info().facts().mask, model.info().facts().shift as usize, model.info().facts().vocab);
     let tokens = tokens.to_vec();
     let count = tokens.len();
     let all = model.with_network(move |network| network.inspect(&tokens, attention, false)).unwrap().unwrap().logits;
@@ -31,17 +31,17 @@ fn log_probability(logits: &[f64], token: TokenId) -> f64 {
 /// The log-probabilities of the masked tokens, one forward for the draw and one for guidance.
 fn naive(model: &Model, context: &[TokenId], continuation: &[TokenId], masked: &[usize], scale: f64) -> f64 {
     let mut tokens = [context, continuation].concat();
-    if model.prompter().family().decoding().likelihood.ends {
-        tokens.extend(model.prompter().eos_ids().unwrap());
+    if model.info().family().decoding().likelihood.ends {
+        tokens.extend(model.info().eos_ids().unwrap());
     }
-    if let Some(mask) = model.prompter().facts().mask_id {
+    if let Some(mask) = model.info().facts().mask_id {
         for index in masked {
             tokens[context.len() + index] = mask;
         }
     }
     let mut all = logits(model, &tokens);
     if scale != 0.0 {
-        tokens[..context.len()].fill(model.prompter().facts().mask_id.unwrap());
+        tokens[..context.len()].fill(model.info().facts().mask_id.unwrap());
         for (row, without) in all.iter_mut().zip(logits(model, &tokens)) {
             row.iter_mut().zip(without).for_each(|(with, without)| *with = without + (scale + 1.0) * (*with - without));
         }
@@ -91,9 +91,9 @@ fn draws_are_summed_as_the_naive_twin_does() {
 /// A continuation's likelihood as draws that are asked one by one make it, each in a forward of its own.
 fn one_by_one(model: &Model, context: &[TokenId], text: &[TokenId], options: &LikelihoodOptions) -> f64 {
     let mut sum = 0.0;
-    for draw in drawn(model.prompter().family().decoding().likelihood.draws, text.len(), options) {
+    for draw in drawn(model.info().family().decoding().likelihood.draws, text.len(), options) {
         let whole = [(context.to_vec(), text.to_vec())];
-        let LikelihoodTask { asked, .. } = model.prompter().likelihoods(&whole, options, 1).unwrap();
+        let LikelihoodTask { asked, .. } = model.info().likelihoods(&whole, options, 1).unwrap();
         let plan = Plan::hiding(&asked.texts, &[vec![draw]]);
         let found = model.judge(LikelihoodTask::new(asked, plan, 1), Class::default()).wait().unwrap();
         assert_eq!(found[0].forwards, 1 + usize::from(options.cfg_scale > 0.0));
@@ -263,7 +263,7 @@ fn what_cannot_be_estimated_is_refused() {
 #[test]
 #[cfg(feature = "demo")]
 fn a_prompt_and_its_continuation_are_one_text() {
-    let demo = Prompter::demo().unwrap();
+    let demo = ModelInfo::demo().unwrap();
     let prompt = Prompt::Raw("Ada has 3 pears. ".to_owned());
     let (context, continuation) = demo.pair(&prompt, "Ben gives").unwrap();
     let tokenizer = demo.tokenizer().unwrap();

@@ -42,7 +42,7 @@ fn load(files: ModelFiles) -> ModelByHand {
 
 fn logits(model: &mut ModelByHand) -> Vec<f32> {
     let tokens: Vec<u32> = (0..24).map(|index| index * 37 % 90).collect();
-    let mask = model.prompter().facts().mask;
+    let mask = model.info().facts().mask;
     model.network_mut().inspect(&tokens, mask, false).unwrap().logits
 }
 
@@ -63,18 +63,18 @@ fn logits_are_those_of_the_safetensors() {
         let mut original = load(ModelFiles::directory(directory(name)).unwrap());
         let expected = logits(&mut original);
         for format in [Format::F32, Format::F16, Format::Bf16, Format::Q8_0] {
-            if format == Format::Q8_0 && has_odd_rows(original.prompter().spec()) {
+            if format == Format::Q8_0 && has_odd_rows(original.info().spec()) {
                 continue;
             }
             let [mut model, mut widened] = [false, true]
                 .map(|widen| load(in_memory(name, convert(&directory(name), architecture, format, widen))));
-            assert_eq!(model.prompter().facts(), original.prompter().facts(), "{name}");
-            assert_eq!(model.prompter().spec(), original.prompter().spec(), "{name}");
+            assert_eq!(model.info().facts(), original.info().facts(), "{name}");
+            assert_eq!(model.info().spec(), original.info().spec(), "{name}");
             let found = logits(&mut model);
             // To the bit those of the same numbers in f32; those of the original as close as the numbers are.
             assert_eq!(found, logits(&mut widened), "{name} {format:?}");
             // Rounded weights let some rows choose other experts, which is another row.
-            if original.prompter().spec().experts.is_some() && format == Format::Bf16 {
+            if original.info().spec().experts.is_some() && format == Format::Bf16 {
                 continue;
             }
             let tolerance = match format {

@@ -151,7 +151,7 @@ fn distance(found: &[f32], expected: &[f32]) -> f32 {
 
 /// Whether a network's experts are chosen by sigmoids.
 fn is_sigmoid(model: &ModelByHand) -> bool {
-    model.prompter().spec().experts.as_ref().is_some_and(|experts| experts.rule.score == Score::Sigmoid)
+    model.info().spec().experts.as_ref().is_some_and(|experts| experts.rule.score == Score::Sigmoid)
 }
 
 /// Compares some inputs of one forward file; answers the largest distance.
@@ -163,9 +163,9 @@ fn check_forward(
 ) -> f32 {
     let mut worst = 0f32;
     for &input in inputs {
-        let hidden = model.prompter().spec().hidden;
+        let hidden = model.info().spec().hidden;
         let (ids, rows) = forward.ids(input);
-        let mask = match input.mask(model.prompter().spec().attention) {
+        let mask = match input.mask(model.info().spec().attention) {
             Ok(mask) => mask,
             Err(error) => {
                 failures.push(format!("{} {}: {error}", forward.model, input.tag));
@@ -208,14 +208,14 @@ fn forward_cases(on: Devices, dtype: DtypeChoice, tolerance: f32) {
         let devices = on.in_type(dtype);
         for (device, name) in devices.iter().flat_map(|device| names.iter().map(move |name| (*device, name))) {
             let mut model = load(&folder, name, device, dtype);
-            if device == Device::EmulatedGpu && model.prompter().spec().experts.is_some() {
+            if device == Device::EmulatedGpu && model.info().spec().experts.is_some() {
                 let refused = model.network_mut().inspect(&[1], Mask::Full, false).unwrap_err().to_string();
                 assert!(refused.ends_with("experts, GPU kernels take none: use `device` cpu"), "{refused}");
                 continue;
             }
             if device == Device::EmulatedGpu
                 && dtype == DtypeChoice::Bf16
-                && !model.prompter().spec().head_dim.is_multiple_of(8)
+                && !model.info().spec().head_dim.is_multiple_of(8)
             {
                 let refused = model.network_mut().inspect(&[1], Mask::Full, false).unwrap_err();
                 let told = "a head has 12 numbers, GPU kernels take multiples of 8 up to 256 in bf16: ";
@@ -248,7 +248,7 @@ struct Trace {
 }
 
 fn run(model: &mut ModelByHand, session: Session) -> Result<Trace, String> {
-    let mask = model.prompter().facts().mask_id.unwrap_or(NO_TOKEN);
+    let mask = model.info().facts().mask_id.unwrap_or(NO_TOKEN);
     let mut session = model.decode(session).map_err(|error| error.to_string())?;
     let mut trace = Trace::default();
     // The references count calls, which are NFE: a forward that the method's paper counts twice commits in the second.
@@ -355,13 +355,13 @@ fn decode_cases(on: Devices) {
                 let (model, guide) = models.entry(key).or_insert_with(|| {
                     let mut model = load_tempered(&folder, &case.model, device, temperature);
                     let guide = case.guider.as_ref().map(|guider| load(&folder, guider, device, DtypeChoice::F32));
-                    let facts = guide.as_ref().map(|guide| guide.prompter().facts().clone());
+                    let facts = guide.as_ref().map(|guide| guide.info().facts().clone());
                     if let Some(guide) = guide {
                         model.set_guide(guide).unwrap();
                     }
                     (model, facts)
                 });
-                let facts = model.prompter().facts();
+                let facts = model.info().facts();
                 let options = if rnd1::is_of(&file.method) {
                     rnd1::map(case, facts)
                 } else {
@@ -414,7 +414,7 @@ fn differences_are_seen() {
     assert!(difference(&case, &trace).unwrap().starts_with("output"));
     case.params.insert("unheard_of".into(), 1.into());
     let model = load(&own_folder(), &case.model, f32_tiers()[0].into(), DtypeChoice::F32);
-    let error = parameters::map(&file.method, &case, model.prompter().facts(), None).err().unwrap();
+    let error = parameters::map(&file.method, &case, model.info().facts(), None).err().unwrap();
     assert!(error.contains("unheard_of"), "{error}");
 }
 
@@ -446,8 +446,8 @@ fn flashdlm_g8_the_target_writes_its_own_text() {
             let guider = case.guider.as_ref().unwrap();
             let mut guide = load(&folder, guider, tier, DtypeChoice::F32);
             let mut model = load(&folder, &case.model, tier, DtypeChoice::F32);
-            let facts = guide.prompter().facts().clone();
-            let mut options = parameters::map(&file.method, case, model.prompter().facts(), Some(&facts)).unwrap();
+            let facts = guide.info().facts().clone();
+            let mut options = parameters::map(&file.method, case, model.info().facts(), Some(&facts)).unwrap();
             options.decoder = "guided:target=guide,verify=5".parse().unwrap();
             (options.stop, options.end_ids) = (StopRule::Never, Vec::new());
             let own = SessionOptions {
@@ -479,10 +479,9 @@ fn guided_over_caches_that_are_not_exact() {
         let file = DecodeFile::read(&folder.join("decode").join(file));
         for case in file.cases.iter().filter(|case| case.params["dlm_cache"] == "none") {
             let guide = load(&folder, case.guider.as_ref().unwrap(), tier, DtypeChoice::F32);
-            let (facts, mut model) =
-                (guide.prompter().facts().clone(), load(&folder, &case.model, tier, DtypeChoice::F32));
+            let (facts, mut model) = (guide.info().facts().clone(), load(&folder, &case.model, tier, DtypeChoice::F32));
             model.set_guide(guide).unwrap();
-            let mut options = parameters::map(&file.method, case, model.prompter().facts(), Some(&facts)).unwrap();
+            let mut options = parameters::map(&file.method, case, model.info().facts(), Some(&facts)).unwrap();
             for cache in ["dkv:refresh=1", "dllm:prompt=1,response=1"] {
                 options.cache = cache.parse().unwrap();
                 let found = run(&mut model, Session::new(options.clone()).unwrap()).unwrap();

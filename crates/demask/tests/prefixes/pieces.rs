@@ -124,7 +124,7 @@ fn a_likelihood_in_pieces_is_the_same_to_the_bit() {
         model.set_piece_rows(rows);
         let options = LikelihoodOptions { top, ..LikelihoodOptions::default() };
         let pair = [(context.to_vec(), text.clone())];
-        let task = model.prompter().likelihoods(&pair, &options, model.network().rows().capacity).unwrap();
+        let task = model.info().likelihoods(&pair, &options, model.network().rows().capacity).unwrap();
         let over = model.run(task.into(), &mut |_| ControlFlow::Continue(())).unwrap();
         let found = over.job_as::<LikelihoodTask>().unwrap().likelihoods(0.0).remove(0);
         let (scheduler, networks) = model.scheduler();

@@ -15,7 +15,7 @@ use std::{
 
 use demask_step::OutOfMemory;
 use demask_testkit::property;
-use job::{Job, Manner, Part, part, plain, reads};
+use job::{Manner, Part, Steps, part, plain, reads};
 use machine::{FREE, Log, Machine, PIECE};
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ struct Bench {
 /// A job that is over.
 struct Finished {
     id: RequestId,
-    work: Job,
+    work: Steps,
     end: Result<(), RequestError>,
     spent: Spent,
 }
@@ -50,7 +50,7 @@ impl Finished {
 /// A job that was refused.
 #[derive(Debug)]
 struct Refused {
-    work: Box<Job>,
+    work: Box<Steps>,
     error: SubmitError,
 }
 
@@ -73,12 +73,12 @@ impl Bench {
         Self { scheduler, on: on.to_vec(), log, clock, over: Vec::new() }
     }
 
-    fn submit(&mut self, job: Job, class: Class) -> Result<RequestId, Refused> {
+    fn submit(&mut self, job: Steps, class: Class) -> Result<RequestId, Refused> {
         let on = self.on.clone();
         self.submit_on(job, &on, class)
     }
 
-    fn submit_on(&mut self, job: Job, on: &[NetworkId], class: Class) -> Result<RequestId, Refused> {
+    fn submit_on(&mut self, job: Steps, on: &[NetworkId], class: Class) -> Result<RequestId, Refused> {
         let mut request = Request::new(job);
         request.set_class(class);
         let refused =
@@ -172,7 +172,7 @@ proptest! {
             match call {
                 Call::Submit { positions, parts, manner, priority, weight } => {
                     name += 1;
-                    let job = Job::new(name, positions, parts, manner);
+                    let job = Steps::new(name, positions, parts, manner);
                     let needed = (job.needs.len() * positions) as u64;
                     let class = Class { priority, weight: f64::from(weight), ..Class::default() };
                     match bench.submit(job, class) {
@@ -231,14 +231,14 @@ proptest! {
     ) {
         let mut bench = Bench::new(u64::MAX, capacity, [usize::MAX; 2]);
         let mut known: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
-        let (mut late, mut longs): (Vec<(usize, Job, Class)>, usize) = (Vec::new(), 0);
+        let (mut late, mut longs): (Vec<(usize, Steps, Class)>, usize) = (Vec::new(), 0);
         for (name, (mut parts, weight, after)) in (1..).zip(jobs) {
             if !kinds {
                 for part in &mut parts {
                     part.kind = None;
                 }
             }
-            let job = Job::new(name, 1, parts.repeat(4), Manner::Good);
+            let job = Steps::new(name, 1, parts.repeat(4), Manner::Good);
             let class = Class { weight: f64::from(weight), ..Class::default() };
             known.insert(name, (class.weight, job.largest() as f64));
             longs += usize::from(job.parts.iter().any(|part| part.causal && part.rows > PIECE));
@@ -284,7 +284,7 @@ proptest! {
         let mut waiting = sizes.into_iter().enumerate();
         loop {
             for (name, (positions, steps)) in waiting.by_ref().take(2) {
-                let job = Job::new(name as u32 + 1, positions, vec![part(0, 1, 4); steps], Manner::Good);
+                let job = Steps::new(name as u32 + 1, positions, vec![part(0, 1, 4); steps], Manner::Good);
                 bench.submit(job, Class::default()).unwrap();
             }
             let before = bench.scheduler.counters().forwards;
@@ -308,7 +308,7 @@ proptest! {
 #[test]
 fn a_failing_device_fails_its_own_requests_once() {
     let mut bench = Bench::new(1000, 64, [usize::MAX, 3]);
-    let guided = |name| Job::new(name, 10, [part(0, 1, 4), part(1, 1, 4)].repeat(4), Manner::Good);
+    let guided = |name| Steps::new(name, 10, [part(0, 1, 4), part(1, 1, 4)].repeat(4), Manner::Good);
     bench.submit(guided(1), Class::default()).unwrap();
     bench.submit(plain(2, 20, 4), Class::default()).unwrap();
     bench.submit(guided(3), Class::default()).unwrap();
@@ -344,7 +344,7 @@ fn work_that_breaks_its_contract_fails_alone() {
     ] {
         let mut bench = Bench::new(1000, 64, [usize::MAX; 2]);
         let parts = vec![part(1, 1, 4), part(0, 1, 4), part(0, 1, 4)];
-        bench.submit(Job::new(1, 10, parts, manner), Class::default()).unwrap();
+        bench.submit(Steps::new(1, 10, parts, manner), Class::default()).unwrap();
         bench.submit(plain(2, 6, 4), Class::default()).unwrap();
         bench.run();
         let end = bench.end(1).unwrap();
@@ -370,7 +370,7 @@ fn an_answer_of_another_length_fails_its_request() {
 #[test]
 fn work_that_can_never_fit_is_handed_back_with_both_numbers() {
     let mut bench = Bench::new(100 << 20, 64, [usize::MAX; 2]);
-    let job = Job::new(1, 200 << 20, vec![part(0, 1, 1)], Manner::Good);
+    let job = Steps::new(1, 200 << 20, vec![part(0, 1, 1)], Manner::Good);
     let Refused { work, error } = bench.submit(job, Class::default()).unwrap_err();
     assert_eq!(work.name, 1);
     assert_eq!(
@@ -411,7 +411,7 @@ fn a_weight_that_is_none_is_refused() {
 #[test]
 fn work_without_its_network_is_refused() {
     let mut bench = Bench::new(100, 64, [usize::MAX; 2]);
-    let job = Job::new(1, 10, vec![part(0, 1, 1), part(1, 1, 1)], Manner::Good);
+    let job = Steps::new(1, 10, vec![part(0, 1, 1), part(1, 1, 1)], Manner::Good);
     let on = bench.on.clone();
     let refused = bench.submit_on(job, &on[..1], Class::default()).unwrap_err();
     let told = "the work needs its network 1, found none or one that was removed: name a network of this scheduler";
@@ -467,13 +467,13 @@ fn tenants_share_first_however_many_requests_each_has() {
     for (weight, most) in [(1.0, 1), (4.0, 1)] {
         let mut bench = Bench::new(u64::MAX, 64, [usize::MAX; 2]);
         for name in 1..=60 {
-            bench.submit(Job::new(name, 1, vec![part(0, 1, 40); 50], Manner::Good), Class::default()).unwrap();
+            bench.submit(Steps::new(name, 1, vec![part(0, 1, 40); 50], Manner::Good), Class::default()).unwrap();
         }
         for _ in 0..7 {
             bench.step();
         }
         let ben = Class { tenant: Tenant { id: 1, weight }, ..Class::default() };
-        bench.submit(Job::new(100, 1, vec![part(0, 1, 40); 20], Manner::Good), ben).unwrap();
+        bench.submit(Steps::new(100, 1, vec![part(0, 1, 40); 20], Manner::Good), ben).unwrap();
         for _ in 0..100 {
             bench.step();
         }

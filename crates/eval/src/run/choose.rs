@@ -38,7 +38,7 @@ impl Work<'_, '_> {
         let started = Instant::now();
         let (ask, problem) = self.item(item);
         let candidates = ask.candidates(problem);
-        let pair = |Candidate { context, text }: &Candidate| model.prompter().pair(&Prompt::Raw(context.clone()), text);
+        let pair = |Candidate { context, text }: &Candidate| model.info().pair(&Prompt::Raw(context.clone()), text);
         let pairs = candidates.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
         let mut go_on = || (self.observer)(Happened::Step).is_continue();
         let likelihoods = model.log_likelihoods(&pairs, options, &mut go_on)?;
@@ -136,7 +136,7 @@ mod tests {
         for (record, problem) in store.records().iter().zip(problems()) {
             assert_eq!(record.run, "likelihood");
             let mut of = |Candidate { context, text }: &Candidate| {
-                let (context, continuation) = model.prompter().pair(&Prompt::Raw(context.clone()), text).unwrap();
+                let (context, continuation) = model.info().pair(&Prompt::Raw(context.clone()), text).unwrap();
                 model.log_likelihood(&context, &continuation, &options).unwrap().log_probability
             };
             let expected: Vec<f64> = solutions(&problem).iter().map(&mut of).collect();

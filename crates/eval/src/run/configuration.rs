@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use demask::internals::{DeviceOptions, Opened, Prompter};
+use demask::internals::{DeviceOptions, ModelInfo, Opened};
 use serde_json::{Map, Value, json};
 
 use super::{Ask, Combination, Plan, Rehearsed};
@@ -48,8 +48,9 @@ fn asked(ask: &Ask, seed: u64) -> Value {
 
 /// Returns what a results directory remembers of a row's model: whose weights answer, and in which numbers.
 pub fn about_model(opened: &Opened, guided: bool, device: &DeviceOptions) -> Map<String, Value> {
-    let about = |(prompter, fingerprint): (&Prompter, u64)| json!({"name": prompter.name(), "fingerprint": hexadecimal(fingerprint)});
-    let own = (opened.prompter(), opened.fingerprint());
+    let about =
+        |(info, fingerprint): (&ModelInfo, u64)| json!({"name": info.name(), "fingerprint": hexadecimal(fingerprint)});
+    let own = (opened.info(), opened.fingerprint());
     let mut model = Map::from_iter([("denoiser".to_owned(), about(own))]);
     model.extend(opened.guide_fingerprint().filter(|_| guided).map(|guide| ("guide".to_owned(), about(guide))));
     let numbers = [

@@ -54,7 +54,7 @@ const SHORT: &str = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are t
 #[test]
 fn an_item_that_is_too_long_is_a_record_and_the_others_go_on() {
     let mut model = Model::demo().unwrap();
-    let context = model.prompter().facts().context;
+    let context = model.info().facts().context;
     let questions = [SHORT.to_owned(), "7".repeat(context + 1), "the ".repeat(context / 2), SHORT.to_owned()];
     let plan = sums(&questions);
     let (made, store) = run_all(&mut model, &plan, 2, &mut |_| ControlFlow::Continue(()));
@@ -78,7 +78,7 @@ fn an_item_that_is_too_long_is_a_record_and_the_others_go_on() {
 #[test]
 fn a_task_whose_items_are_all_too_long_is_refused_before_it_runs() {
     let model = Model::demo().unwrap();
-    let questions = ["7".repeat(model.prompter().facts().context + 1)];
+    let questions = ["7".repeat(model.info().facts().context + 1)];
     let refused = sums(&questions).rehearse(0, &|prompt, options| model.prepare(prompt, options)).unwrap_err();
     assert!(refused.to_string().contains("exceed the model's context"), "{refused}");
     assert!(refused.is_usage());

@@ -63,7 +63,7 @@ impl<'a> Work<'a, '_> {
     fn prepare(&self, model: &Model, (at, index): Item) -> Result<(String, Request), Error> {
         let (ask, problem) = self.item((at, index));
         let prompt = ask.prompt(problem);
-        let words = model.prompter().in_words(&prompt)?;
+        let words = model.info().in_words(&prompt)?;
         Ok((words, model.prepare(&prompt, &self.combination.options(ask))?))
     }
 
@@ -98,7 +98,7 @@ impl<'a> Work<'a, '_> {
     /// Counts the tokens of an answer. A run that was told to go on after the end is not cut where its length ends it.
     fn counts(&self, model: &Model, item: Item, answer: &Generation) -> Counts {
         let (prompt, written) = answer.canvas.split_at(answer.prompt_tokens.min(answer.canvas.len()));
-        let mask = model.prompter().facts().mask_id;
+        let mask = model.info().facts().mask_id;
         let goes_on = self.item(item).0.options.ignore_eos == Some(true);
         Counts {
             tokens: answer.generated_tokens,
@@ -143,7 +143,7 @@ pub(super) struct Outcome {
 
 /// Tokens that are part of the text; none without a tokenizer.
 fn plain_tokens(model: &Model, tokens: &[u32]) -> Option<usize> {
-    let tokenizer = model.prompter().tokenizer().ok()?;
+    let tokenizer = model.info().tokenizer().ok()?;
     Some(tokens.iter().filter(|&&token| !tokenizer.is_special(token)).count())
 }
 

@@ -13,7 +13,7 @@ use std::{fmt::Write, path::Path};
 use demask::internals::{
     decode::Session,
     model_parts::Inspect,
-    step::{Pending, Predictions, Request, SequenceId, Work},
+    step::{ForwardInput, Job, Pending, Predictions, SequenceId},
 };
 use demask::{Error, internals::ModelByHand};
 use demask_figures::{Figure, files::write_whole, page::Page};
@@ -78,7 +78,7 @@ pub struct Look<'a> {
     /// The decoding: its canvas is the one that was run.
     pub session: &'a Session,
     /// Request and predictions of the diffusion model for the canvas; none at the end, where nothing runs any more.
-    pub ran: Option<(&'a Request, &'a Predictions)>,
+    pub ran: Option<(&'a ForwardInput, &'a Predictions)>,
     /// The diffusion model.
     pub network: &'a mut dyn Inspect,
     /// The canvas's sequence on it.

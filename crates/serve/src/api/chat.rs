@@ -99,7 +99,7 @@ fn message(index: usize, value: Value, service: &Inner) -> Result<Message, Refus
     };
     fields.pass()?;
     // A name that the template does not have is more likely a slip than a wish.
-    let template = service.handle.prompter().template();
+    let template = service.handle.info().template();
     let others = fields.rest(|name| table::FOR_TEMPLATES.contains(&name) || template.reads(name));
     fields.finish()?;
     Ok(Message { fields: others, ..Message::new(role, content) })

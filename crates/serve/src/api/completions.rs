@@ -59,7 +59,7 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
 /// Way in which the prompts of a request with `echo` and `logprobs` are judged.
 fn judging(service: &Inner, ask: &Ask, alone: bool) -> Result<Judged, Refusal> {
     let unsupported = |name: &str, message: &str| Err(Refusal::parameter(name, message).coded("unsupported_parameter"));
-    if service.handle.prompter().facts().mask != Mask::Causal {
+    if service.handle.info().facts().mask != Mask::Causal {
         let message = "`echo` with `logprobs` is for autoregressive models: it does not say where the judged text begins, \
                        send context and continuation to /v1/score";
         return unsupported("echo", message);

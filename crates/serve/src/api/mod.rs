@@ -98,7 +98,7 @@ pub(crate) fn run(
 ) -> Result<Served, Refusal> {
     let infills = prompts.iter().any(|prompt| matches!(prompt, Prompt::Segments(_)));
     if !infills {
-        ask.bound(service.handle.prompter(), &service.config.limits)?;
+        ask.bound(service.handle.info(), &service.config.limits)?;
     }
     let places = entry.places()?;
     let run = Run::start(service, prompts, &ask, places, &entry).map_err(|refusal| ask.names.refusal(refusal))?;

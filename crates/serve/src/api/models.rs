@@ -34,8 +34,8 @@ pub fn one(service: &Inner, path: &Path) -> Result<Response<Bytes>, Refusal> {
 }
 
 fn card(service: &Inner, name: &str) -> Value {
-    let prompter = service.handle.prompter();
-    let facts = prompter.facts();
+    let info = service.handle.info();
+    let facts = info.facts();
     let (attention, infill) = match facts.mask {
         Mask::Full => ("full", true),
         Mask::BlockCausal { .. } => ("block-causal", false),
@@ -43,7 +43,7 @@ fn card(service: &Inner, name: &str) -> Value {
         Mask::Causal => ("causal", false),
     };
     let cap = service.config.limits.gen_length.min(facts.context);
-    let (decoder, cache) = prompter.default_methods();
+    let (decoder, cache) = info.default_methods();
     json!({
         "id": name,
         "object": "model",
@@ -54,11 +54,11 @@ fn card(service: &Inner, name: &str) -> Value {
         "permission": [],
         "max_model_len": facts.context,
         "diffusion": {
-            "family": prompter.family().name(),
+            "family": info.family().name(),
             "attention": attention,
             "infill": infill,
             "likelihood": facts.mask.block().is_none(),
-            "default_gen_length": prompter.default_gen_length().min(cap),
+            "default_gen_length": info.default_gen_length().min(cap),
             "max_gen_length": cap,
             "decoders": service.methods.0,
             "caches": service.methods.1,

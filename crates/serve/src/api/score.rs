@@ -85,10 +85,10 @@ fn by_context(pairs: Vec<Pair>) -> Vec<(Vec<usize>, Vec<Pair>)> {
 
 /// Puts a context and what follows it into tokens.
 fn pair(service: &Inner, context: &Prompt, continuation: &Prompt) -> Result<Pair, Refusal> {
-    let prompter = service.handle.prompter();
+    let info = service.handle.info();
     Ok(match (context, continuation) {
-        (Prompt::Raw(_), Prompt::Raw(text)) => prompter.pair(context, text)?,
-        _ => (prompter.ids(context)?, prompter.ids(continuation)?),
+        (Prompt::Raw(_), Prompt::Raw(text)) => info.pair(context, text)?,
+        _ => (info.ids(context)?, info.ids(continuation)?),
     })
 }
 
@@ -178,7 +178,7 @@ impl Judging {
     pub fn body(&self) -> Value {
         let found = || self.found.iter().flatten();
         // Only a model that reads from left to right tells the probability itself.
-        let bound = self.service.handle.prompter().facts().mask != Mask::Causal;
+        let bound = self.service.handle.info().facts().mask != Mask::Causal;
         let data = found().enumerate().map(|(index, likelihood)| {
             json!({
                 "index": index,

@@ -40,14 +40,14 @@ pub fn version() -> Response<Bytes> {
 /// Returns what is served, within which bounds.
 pub fn info(service: &Inner) -> Response<Bytes> {
     let limits = &service.config.limits;
-    let prompter = service.handle.prompter();
+    let info = service.handle.info();
     json_response(&json!({
         "version": env!("CARGO_PKG_VERSION"),
         "model": service.name(),
-        "family": prompter.family().name(),
+        "family": info.family().name(),
         "fingerprint": service.fingerprint,
-        "max_model_len": prompter.facts().context,
-        "max_gen_length": limits.gen_length.min(prompter.facts().context),
+        "max_model_len": info.facts().context,
+        "max_gen_length": limits.gen_length.min(info.facts().context),
         "max_body_bytes": limits.body_bytes,
         "max_places": limits.places,
         "max_choices": limits.choices,

@@ -45,10 +45,10 @@ fn tokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal> {
     let texts = fields.is_on("return_token_strs")?;
     let options = Options { split_special: fields.switch("split_special")?, ..Options::default() };
     fields.pass()?;
-    let prompter = service.handle.prompter();
+    let info = service.handle.info();
     let ids = if let Some(text) = fields.text("prompt")? {
-        let tokenizer = prompter.tokenizer()?;
-        let most = tokenizer.most_bytes(prompter.facts().context).max(TEXT);
+        let tokenizer = info.tokenizer()?;
+        let most = tokenizer.most_bytes(info.facts().context).max(TEXT);
         if text.len() > most {
             let message = format!("`prompt` has {} bytes, expected at most {most}: send it in pieces", text.len());
             return Err(Refusal::parameter("prompt", message));
@@ -58,12 +58,12 @@ fn tokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal> {
         }
         tokenizer.encode(&text, special).map_err(demask::Error::from)?
     } else {
-        prompter.ids_as(&Prompt::Chat(chat::messages(&mut fields, service)?), &options)?
+        info.ids_as(&Prompt::Chat(chat::messages(&mut fields, service)?), &options)?
     };
     fields.finish()?;
-    let mut answer = json!({"count": ids.len(), "max_model_len": prompter.facts().context, "tokens": ids});
+    let mut answer = json!({"count": ids.len(), "max_model_len": info.facts().context, "tokens": ids});
     if texts {
-        let tokenizer = prompter.tokenizer()?;
+        let tokenizer = info.tokenizer()?;
         answer["token_strs"] = ids.iter().map(|&id| tokenizer.decode(&[id], false)).collect();
     }
     Ok(json_response(&answer))
@@ -79,20 +79,20 @@ fn detokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal>
     let missing = || Refusal::parameter("tokens", "`tokens` is missing: expected a list of token ids");
     let list = fields.list("tokens")?.ok_or_else(missing)?;
     fields.finish()?;
-    let most = service.handle.prompter().facts().context.max(TOKENS);
+    let most = service.handle.info().facts().context.max(TOKENS);
     if list.len() > most {
         let message = format!("`tokens` has {} tokens, expected at most {most}: send them in pieces", list.len());
         return Err(Refusal::parameter("tokens", message));
     }
     let ids =
         completions::ids(&list).ok_or_else(|| Refusal::parameter("tokens", "`tokens` has what is no token id"))?;
-    let prompter = service.handle.prompter();
-    let vocabulary = prompter.facts().vocab;
+    let info = service.handle.info();
+    let vocabulary = info.facts().vocab;
     if let Some(id) = ids.iter().find(|&&id| id as usize >= vocabulary) {
         let message = format!("token {id} is outside the vocabulary of {vocabulary}");
         return Err(Refusal::parameter("tokens", message));
     }
-    Ok(json_response(&json!({"prompt": prompter.tokenizer()?.decode(&ids, false)})))
+    Ok(json_response(&json!({"prompt": info.tokenizer()?.decode(&ids, false)})))
 }
 
 /// Returns what clients need to put conversations into words themselves.
@@ -100,14 +100,14 @@ fn detokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal>
 /// # Errors
 /// If the model has no tokenizer.
 pub fn info(service: &Inner) -> Result<Response<Bytes>, Refusal> {
-    let prompter = service.handle.prompter();
-    let tokenizer = prompter.tokenizer()?;
-    let mut info: Map<String, Value> =
+    let info = service.handle.info();
+    let tokenizer = info.tokenizer()?;
+    let mut known: Map<String, Value> =
         tokenizer.named_texts().map(|(part, text)| (part.to_owned(), json!(text))).collect();
     for part in ["bos_token", "eos_token", "pad_token"] {
-        info.entry(part).or_insert(Value::Null);
+        known.entry(part).or_insert(Value::Null);
     }
-    info.insert("chat_template".to_owned(), json!(prompter.template().source()));
-    info.insert("tokenizer_class".to_owned(), json!("PreTrainedTokenizerFast"));
-    Ok(json_response(&Value::Object(info)))
+    known.insert("chat_template".to_owned(), json!(info.template().source()));
+    known.insert("tokenizer_class".to_owned(), json!("PreTrainedTokenizerFast"));
+    Ok(json_response(&Value::Object(known)))
 }

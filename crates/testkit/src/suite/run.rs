@@ -1,7 +1,7 @@
 //! One run on scripted networks, watched forward by forward.
 
 use demask_decode::{Event, Exactness, Memory, Session, SessionOptions, StopRule};
-use demask_step::{NO_TOKEN, Network, Pending, Predictions, Request, SequenceId, TokenId, Work, random};
+use demask_step::{ForwardInput, Job, NO_TOKEN, Network, Pending, Predictions, SequenceId, TokenId, random};
 
 use super::case::{Case, MASK_ID, VOCAB};
 use crate::scripted::Scripted;
@@ -110,7 +110,7 @@ pub(super) fn hostile(case: &Case, options: SessionOptions) -> Result<(), String
     outcome.map(|_| ()).map_err(|(rule, found)| format!("{found}, where {rule}"))
 }
 
-fn nonsense(request: &Request, roll: &mut impl FnMut(u64) -> u64) -> Predictions {
+fn nonsense(request: &ForwardInput, roll: &mut impl FnMut(u64) -> u64) -> Predictions {
     let plan = &request.plan;
     let mut out = Predictions { lanes: plan.lanes.count(), ..Predictions::default() };
     out.positions.set_union(&[&plan.predict, &plan.must, &plan.hint]);

@@ -18,13 +18,13 @@ pub fn run(settings: &Settings, args: &StabilityArgs) -> anyhow::Result<()> {
         args.layers.as_deref().map(|text| numbers("--layers", text, "a layer")).transpose()?.unwrap_or_default();
     settings.device()?;
     let opened = subject.open(settings)?;
-    let last = opened.prompter().spec().layers - 1;
+    let last = opened.info().spec().layers - 1;
     if let Some(layer) = layers.iter().find(|&&layer| layer > last) {
         return Err(usage(format!("--layers: there is no layer {layer}, expected numbers from 0 to {last}")));
     }
     let first = subject.first(&opened, &subject.options)?;
     let mut model = loaded(settings, opened, &first)?;
-    let mut found = Stability::new(model.name(), &model.network().describe(), model.prompter().spec().layers, &layers);
+    let mut found = Stability::new(model.name(), &model.network().describe(), model.info().spec().layers, &layers);
     let _watched = Watched::new();
     subject.each(settings, "", |prompt, bar| {
         let mut progress = |done: usize, all: usize| {

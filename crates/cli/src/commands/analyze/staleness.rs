@@ -51,7 +51,7 @@ pub fn run(settings: &Settings, args: &StalenessArgs) -> anyhow::Result<()> {
     };
     let _watched = Watched::new();
     for cache in &caches {
-        let mut of_cache = OfCache::new(&cache.to_string(), model.prompter().spec().layers);
+        let mut of_cache = OfCache::new(&cache.to_string(), model.info().spec().layers);
         subject.each(settings, &format!("cache {cache}, "), |prompt, bar| {
             let session = model.session(prompt, &over(cache))?;
             let positions = session.layout().gen_length() as u64;
@@ -86,7 +86,7 @@ fn possible(
     subject: &Subject<'_>,
     over: impl Fn(&CacheSpec) -> Options,
 ) -> Vec<CacheSpec> {
-    let kind = opened.prompter().facts().mask.kind();
+    let kind = opened.info().facts().mask.kind();
     let mut caches = Vec::new();
     for about in CACHES.iter().map(|method| &method.about).filter(|about| about.attention.contains(&kind)) {
         let Ok(cache) = about.name.parse() else { continue };

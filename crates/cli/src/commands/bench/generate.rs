@@ -65,7 +65,7 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
     let device = &settings.device()?;
     let mut request = Request { prompt: Prompt::Tokens(Vec::new()), options, guide };
     let opened = request.open(&settings.source, settings.screen)?;
-    let facts = opened.prompter().facts();
+    let facts = opened.info().facts();
     let (context, mask, vocabulary) = (facts.context, facts.mask_id, facts.vocab);
     if prompt_length.saturating_add(gen_length) > context {
         return Err(usage(format!(
@@ -115,8 +115,8 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
 
 /// Predictions that the networks have to make for a request to be the recorded run, found out before weights are read.
 fn script(replay: Recorded, opened: &Opened, request: &Request) -> anyhow::Result<Script> {
-    let mut session = opened.prompter().session(&request.prompt, &request.options)?;
-    Ok(replay.script(&mut session, &opened.prompter().prompters(), &mut |_, _| {})?)
+    let mut session = opened.info().session(&request.prompt, &request.options)?;
+    Ok(replay.script(&mut session, &opened.info().infos(), &mut |_, _| {})?)
 }
 
 fn told(report: &Report) -> String {

@@ -155,7 +155,7 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
     let repeat = repeats(args.repeat)?;
     let device = &settings.device()?;
     let opened = settings.source.open(settings.screen)?;
-    let facts = opened.prompter().facts();
+    let facts = opened.info().facts();
     let shapes = all_rows.into_iter().map(|rows| Shape::new(rows, args, facts));
     let shapes: Vec<Shape> = shapes.collect::<anyhow::Result<_>>()?;
     // One after the other: the largest has room for all.
@@ -201,7 +201,7 @@ fn measure(
     (repeat, apart): (usize, bool),
     seed: u64,
 ) -> anyhow::Result<Measured> {
-    let tokens = random_tokens(shape.keys, model.prompter().facts().vocab, seed);
+    let tokens = random_tokens(shape.keys, model.info().facts().vocab, seed);
     let network = model.network_mut();
     let sequence = network.open(&shape.needs())?;
     network.time_parts(true);

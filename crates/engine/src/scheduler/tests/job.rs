@@ -1,9 +1,9 @@
-//! Work with a list of steps that knows every prediction beforehand, and how it may misbehave.
+//! Job with a list of steps that knows every prediction beforehand, and how it may misbehave.
 
 use std::cell::Cell;
 
 use demask_step::{
-    LayerRows, Mask, Need, Pending, Position, Positions, Predictions, Request, SequenceNeeds, StepPlan, Work,
+    ForwardInput, Job, LayerRows, Mask, Need, Pending, Position, Positions, Predictions, SequenceNeeds, StepPlan,
 };
 
 use super::machine::predicted;
@@ -33,21 +33,21 @@ pub(super) enum Manner {
     Changes,
 }
 
-/// Work with a list of steps that knows every answer beforehand.
+/// Job with a list of steps that knows every answer beforehand.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct Steps {
     pub(super) name: u32,
     pub(super) parts: Vec<Part>,
     pub(super) manner: Manner,
     pub(super) needs: Vec<Need>,
-    pub(super) requests: Vec<Request>,
+    pub(super) requests: Vec<ForwardInput>,
     /// Groups of the step that were fed.
     pub(super) fed: usize,
     pub(super) at: usize,
     pub(super) asked: Cell<usize>,
 }
 
-impl Job {
+impl Steps {
     pub(super) fn new(name: u32, positions: usize, parts: Vec<Part>, manner: Manner) -> Self {
         let most = |network: usize| {
             let own = parts.iter().filter(|part| part.network == network);
@@ -90,7 +90,7 @@ impl Job {
                 StepPlan { visible: 1, layers, predict: (0..3).into(), ..StepPlan::default() }
             };
             let tokens = vec![token(group); part.rows];
-            Request { sequence: first + group, tokens, plan, ..Request::default() }
+            ForwardInput { sequence: first + group, tokens, plan, ..ForwardInput::default() }
         };
         self.requests = groups.map(request).collect();
         if self.at + 1 < self.parts.len() {
@@ -109,7 +109,7 @@ impl Job {
     }
 }
 
-impl Work for Job {
+impl Job for Steps {
     fn needs(&self) -> &[Need] {
         &self.needs
     }
@@ -152,12 +152,12 @@ pub(super) fn part(network: usize, groups: usize, rows: usize) -> Part {
 }
 
 /// A job that reads a prompt of so many rows, which can be cut, and takes steps of one row then.
-pub(super) fn reads(name: u32, prompt: usize, steps: usize) -> Job {
+pub(super) fn reads(name: u32, prompt: usize, steps: usize) -> Steps {
     let prompt = Part { causal: true, ..part(0, 1, prompt) };
     let parts = [vec![prompt], vec![part(0, 1, 1); steps]].concat();
-    Job::new(name, 10, parts, Manner::Good)
+    Steps::new(name, 10, parts, Manner::Good)
 }
 
-pub(super) fn plain(name: u32, steps: usize, rows: usize) -> Job {
-    Job::new(name, 10, vec![part(0, 1, rows); steps], Manner::Good)
+pub(super) fn plain(name: u32, steps: usize, rows: usize) -> Steps {
+    Steps::new(name, 10, vec![part(0, 1, rows); steps], Manner::Good)
 }

@@ -149,7 +149,7 @@ pub fn measure(
     go_on: &mut dyn FnMut(usize) -> bool,
 ) -> Result<(), Error> {
     session.tell_drafts();
-    let mask = model.prompter().facts().mask_id;
+    let mask = model.info().facts().mask_id;
     let mut predicted = Vec::new();
     let mut session = decode(model, session, &mut |look| {
         note(&look, &mut predicted);

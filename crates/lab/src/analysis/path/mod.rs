@@ -13,8 +13,8 @@ use std::collections::BTreeSet;
 use demask::internals::{
     decode::{CacheSpec, DecoderSpec, Event, Layout},
     step::{
-        HeadAsk, Network, Position, Positions, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId,
-        Work,
+        HeadAsk, Job, Network, Position, Positions, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepPlan,
+        TokenId,
     },
 };
 use demask::{Error, Options, Prompt, internals::ModelByHand};
@@ -184,7 +184,7 @@ impl Search {
                 _ => {}
             }
         }
-        let mask = model.prompter().facts().mask_id;
+        let mask = model.info().facts().mask_id;
         let is_mask = |position: &usize| Some(canvas[*position]) == mask;
         let masked = (layout.response()..canvas.len()).filter(is_mask).map(|position| position as Position).collect();
         let rows = canvas.len();

@@ -70,8 +70,8 @@ pub fn measure(
     // No forward has read what the last one committed.
     canvases.pop();
     let mut features =
-        Features::new(answer.prompt_tokens, canvases.first().map_or(0, Vec::len), model.prompter().spec().layers);
-    let mask = model.prompter().facts().mask;
+        Features::new(answer.prompt_tokens, canvases.first().map_or(0, Vec::len), model.info().spec().layers);
+    let mask = model.info().facts().mask;
     for (done, canvas) in canvases.iter().enumerate() {
         if !progress(done, canvases.len()) {
             return Err(Error::Interrupted);

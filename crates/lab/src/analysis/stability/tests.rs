@@ -58,7 +58,7 @@ fn the_demo_is_measured_and_drawn() {
     let options = Options { gen_length: Some(32), ..Options::default() };
     let (found, answer) = measure(&mut model, &prompt, &options, &mut |_, _| true).unwrap();
     assert_eq!(found.steps + 1, answer.receipt.decoding.forwards, "each forward but the first has one before it");
-    assert_eq!((found.prompt, found.layers), (answer.prompt_tokens, model.prompter().spec().layers));
+    assert_eq!((found.prompt, found.layers), (answer.prompt_tokens, model.info().spec().layers));
     let layer0 = |step, position| found.cosine(step, 1, 0, position);
     // V of the first layer is a function of the token alone: it changes where something was committed, and only there.
     for step in 0..found.steps {

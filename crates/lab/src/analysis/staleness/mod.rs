@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use demask::internals::{
     decode::Session,
     model_parts::{Inspect, Part},
-    step::{LayerRows, Mask, Positions, Request, SequenceId},
+    step::{ForwardInput, LayerRows, Mask, Positions, SequenceId},
 };
 use demask::{Error, internals::ModelByHand};
 use demask_figures::{Figure, short};
@@ -140,8 +140,8 @@ pub fn measure(
     found: &mut OfCache,
     go_on: &mut dyn FnMut(usize) -> bool,
 ) -> Result<(), Error> {
-    let mask = model.prompter().facts().mask;
-    let mut slots = Slots::new(model.prompter().spec().layers, session.layout().len(), session.layout().response());
+    let mask = model.info().facts().mask;
+    let mut slots = Slots::new(model.info().spec().layers, session.layout().len(), session.layout().response());
     decode(model, session, &mut |look| {
         if !go_on(look.session.counts().commits) {
             return Err(Error::Interrupted);
@@ -189,7 +189,7 @@ impl Slots {
     }
 
     /// Notes which rows a forward computed.
-    fn note(&mut self, request: &Request, held: &[[Vec<f32>; 2]]) {
+    fn note(&mut self, request: &ForwardInput, held: &[[Vec<f32>; 2]]) {
         let (plan, step) = (&request.plan, self.step);
         for (layer, written) in self.written.iter_mut().enumerate() {
             let positions = written.len();

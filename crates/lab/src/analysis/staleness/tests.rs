@@ -12,7 +12,7 @@ fn measured(model: &mut ModelByHand, prompt: &Prompt, cache: &str) -> OfCache {
         ..Options::default()
     };
     let session = model.session(prompt, &options).unwrap();
-    let mut found = OfCache::new(cache, model.prompter().spec().layers);
+    let mut found = OfCache::new(cache, model.info().spec().layers);
     measure(model, session, &mut found, &mut |_| true).unwrap();
     found
 }

@@ -1,4 +1,4 @@
-//! Work for networks: something that wants forwards, is fed their predictions, and is over one day.
+//! Job for networks: something that wants forwards, is fed their predictions, and is over one day.
 
 use std::any::Any;
 
@@ -13,7 +13,7 @@ use crate::{
 ///
 /// Where networks keep prefixes, sequences are opened behind what they [begin](Self::begins) with, and what is
 /// [reusable](Self::reusable) of them is published once their first forwards are in, and when they are closed.
-pub trait Work: Any + Send {
+pub trait Job: Any + Send {
     /// Returns the sequences that it needs, all of them open from its first forward to its end. The same in each call.
     fn needs(&self) -> &[Need];
 
@@ -51,7 +51,7 @@ pub trait Work: Any + Send {
     }
 }
 
-/// A sequence that a [`Work`] needs.
+/// A sequence that a [`Job`] needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Need {
     /// Index of the network among the work's networks: 0 is the first that it was submitted to.
@@ -67,14 +67,14 @@ impl From<SequenceNeeds> for Need {
     }
 }
 
-/// Next request of a [`Work`].
+/// Next request of a [`Job`].
 #[derive(Debug, Clone, Copy)]
 pub enum Pending<'a> {
     /// Groups of `group` requests each, all of one network. The requests of a group run in one forward, in their order;
     /// any number of leading groups may run before the rest.
     Run {
         /// The requests, group after group.
-        requests: &'a [Request],
+        requests: &'a [ForwardInput],
         /// Requests of a group, at least 1; a divisor of their number.
         group: usize,
     },
@@ -84,7 +84,7 @@ pub enum Pending<'a> {
 
 impl<'a> Pending<'a> {
     /// Returns the requests, none if nothing is pending.
-    pub fn requests(self) -> &'a [Request] {
+    pub fn requests(self) -> &'a [ForwardInput] {
         match self {
             Self::Run { requests, .. } => requests,
             Self::Done => &[],
@@ -92,10 +92,10 @@ impl<'a> Pending<'a> {
     }
 }
 
-/// One sequence's part of a forward that a [`Work`] wants.
+/// One sequence's part of a forward that a [`Job`] wants.
 #[derive(Debug, Clone, Default)]
-pub struct Request {
-    /// Index of the sequence in [`Work::needs`].
+pub struct ForwardInput {
+    /// Index of the sequence in [`Job::needs`].
     pub sequence: usize,
     /// The tokens at the live positions, lane after lane.
     pub tokens: Vec<TokenId>,
@@ -107,7 +107,7 @@ pub struct Request {
     pub blend: Option<Blend>,
 }
 
-impl Request {
+impl ForwardInput {
     /// Returns the request as a step of an open sequence.
     pub fn step(&self, sequence: SequenceId) -> SequenceStep<'_> {
         SequenceStep { sequence, tokens: &self.tokens, plan: &self.plan, ask: &self.ask, blend: self.blend }
