@@ -156,7 +156,8 @@ class Judges(unittest.TestCase):
         memory = {"device": "cuda", "dtype": "bf16", "weights": 16 << 30, "cache_per_1000_positions": 500 << 20}
         used = values["memory"]
         return {
-            "window": output(report(values["window"]), memory=used and used << 30),
+            "window": output(report(values["window"])),
+            "answer": output("{}", memory=used and used << 30),
             "large": output(report(0.1)),
             "drafts": output(report(values["drafts"])),
             "inspect": output({"memory": [memory]}),

