@@ -6,7 +6,7 @@ use demask_decode::Session;
 use demask_engine::{NetworkId, Refused, Request, RequestId, Scheduler};
 use demask_model::Inspect;
 
-use crate::{Error, Generation, Model, ModelInfo, Options, Prompt, guide::Bridge, model::limit_memory};
+use crate::{Error, Generation, Model, ModelInfo, Options, Prompt, bridge::Bridge, model::limit_memory};
 
 /// A model without a thread, for analyses, measurements and tests: its owner runs each forward, and may look into the networks
 /// between any two.

@@ -4,10 +4,8 @@ use std::collections::BTreeSet;
 
 use demask_checkpoint::ModelFiles;
 
-use crate::model::Defaults;
-
-/// Blocks that the demo was trained with.
-pub(crate) const DEFAULTS: Defaults = Defaults { block_length: Some(16) };
+/// Positions of the blocks that the demo was trained with.
+pub(crate) const BLOCK_LENGTH: usize = 16;
 
 /// Returns the files of `demo/demo-llada`, which are part of the binary.
 pub fn files() -> ModelFiles {

@@ -405,7 +405,9 @@ fn find_proven(options: &DeviceOptions, proven: &[&str]) -> DeviceChoice {
 fn unproven(card: &Card, proven: &[&str]) -> Option<String> {
     let remark = || {
         let Card { number, name, .. } = card;
-        format!("device cuda:{number} ({name}) is experimental: not all checks have passed on it; device cpu is the default")
+        format!(
+            "device cuda:{number} ({name}) is experimental: not all checks have passed on it; device cpu is the default"
+        )
     };
     (!proven.contains(&card.name.as_str())).then(remark)
 }
@@ -582,7 +584,9 @@ mod tests {
     #[test]
     fn a_card_that_nothing_has_run_on_is_not_taken_by_itself() {
         let card = Card { number: 0, name: "Card A".to_owned(), ..Card::default() };
-        assert!(unproven(&card, &["Card B"]).unwrap().starts_with("device cuda:0 (Card A) is experimental: not all checks"));
+        assert!(
+            unproven(&card, &["Card B"]).unwrap().starts_with("device cuda:0 (Card A) is experimental: not all checks")
+        );
         assert_eq!(unproven(&card, &["Card B", "Card A"]), None);
         // Whatever the machine has: no card is in the table.
         assert_eq!(PROVEN_CARDS, <[&str; 0]>::default());

@@ -1,12 +1,14 @@
 //! Errors between a user's request and an answer.
 
 use demask_checkpoint::{CheckpointError, HubError};
-use demask_decode::{OptionsError, SpecError};
+#[cfg(feature = "cuda")]
+use demask_cuda::Unfit;
+use demask_decode::{OptionsError, SpecError, names::UnknownName};
 use demask_engine::{Busy, EngineError, RequestError, SubmitError};
-use demask_model::InspectError;
-use demask_step::{DeviceError, OpenError, PlanError, TokenId};
+use demask_model::{InspectError, LoadError};
+use demask_step::{DeviceError, OpenError, OutOfMemory, PlanError, TokenId};
 
-use crate::{ModelError, OptionError};
+use crate::{TooLarge, UnusableDevice};
 
 /// Error of this library: in one line what was found, what was expected, and what to try. Names of options stand in
 /// backticks.
@@ -327,4 +329,92 @@ impl Error {
     pub fn is_cancelled(&self) -> bool {
         matches!(self, Self::Interrupted)
     }
+}
+
+/// A model that cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// The checkpoint is not usable.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The device is not usable.
+    #[error(transparent)]
+    Device(#[from] UnusableDevice),
+    /// The weights cannot be packed.
+    #[error("{name} cannot be loaded: {error}")]
+    Load {
+        /// The model.
+        name: String,
+        /// Error of the loader.
+        error: LoadError,
+    },
+    /// The system has no thread for its engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The model needs more memory than there is, found before it was loaded.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    /// The kernels of a device cannot take it.
+    #[cfg(feature = "cuda")]
+    #[error("{name} cannot run on cuda:{number}: {unfit}")]
+    Unfit {
+        /// The model.
+        name: String,
+        /// Number of the GPU.
+        number: usize,
+        /// Feature that the GPU lacks.
+        unfit: Unfit,
+    },
+    /// No memory.
+    #[error("{name} does not fit: {error}")]
+    Memory {
+        /// The model.
+        name: String,
+        /// Error with the missing amount.
+        error: OutOfMemory,
+    },
+}
+
+impl ModelError {
+    /// Returns whether the call itself was wrong, not its execution.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Checkpoint(error) => error.is_usage(),
+            Self::Device(error) => error.is_usage(),
+            _ => false,
+        }
+    }
+}
+
+/// An option that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionError {
+    /// There is no option of this name.
+    #[error(transparent)]
+    Unknown(#[from] UnknownName),
+    /// The value is not of the option's type.
+    #[error("`{option}` is {found}, expected {expected}")]
+    Value {
+        /// The option.
+        option: &'static str,
+        /// Value that was found, as it was written.
+        found: String,
+        /// Values that the option takes.
+        expected: String,
+    },
+    /// The option was removed.
+    #[error("`{option}` was removed, version {version} had it: {instead}")]
+    Removed {
+        /// The option.
+        option: &'static str,
+        /// Last version that had it.
+        version: &'static str,
+        /// Advice.
+        instead: &'static str,
+    },
+    /// A method that does not exist, or does not take these parameters.
+    #[error("{0}")]
+    Method(String),
 }

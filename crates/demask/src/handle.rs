@@ -1,6 +1,9 @@
 //! Handle of a model: prompts become requests on the thread that calls, and the engine runs them.
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, OnceLock},
+};
 
 use demask_decode::{Event, transfer::OwnRule};
 use demask_engine::{Class, EngineCounters, EngineHandle, Pulse, Request, RequestHandle};
@@ -44,11 +47,13 @@ type Pair = (Vec<TokenId>, Vec<TokenId>);
 pub struct Handle {
     info: Arc<ModelInfo>,
     engine: EngineHandle<dyn Inspect>,
+    /// The texts of the vocabulary, once a trace needs them.
+    texts: Arc<OnceLock<Arc<TokenTexts>>>,
 }
 
 impl Handle {
     pub(crate) fn new(info: Arc<ModelInfo>, engine: EngineHandle<dyn Inspect>) -> Self {
-        Self { info, engine }
+        Self { info, engine, texts: Arc::default() }
     }
 
     /// Answers a prompt with the model's own methods and lengths.
@@ -403,7 +408,7 @@ impl Handle {
 
     /// Returns the texts of the vocabulary, for traces.
     pub fn texts(&self) -> Arc<TokenTexts> {
-        Arc::clone(self.info.texts.get_or_init(|| Arc::new(TokenTexts::of(&self.info))))
+        Arc::clone(self.texts.get_or_init(|| Arc::new(TokenTexts::of(&self.info))))
     }
 
     /// Duration of the loading, its guides' included.

@@ -22,6 +22,7 @@
 //! your own is made from.
 #![forbid(unsafe_code)]
 
+mod bridge;
 mod builder;
 mod by_hand;
 mod chat;
@@ -35,11 +36,14 @@ mod footprint;
 mod generate;
 mod guide;
 mod handle;
+mod info;
 mod kept;
 mod length;
 mod likelihood;
+mod load;
 mod logprob;
 mod model;
+mod opened;
 mod options;
 #[doc(hidden)]
 pub mod plain;
@@ -59,8 +63,9 @@ pub use error::Error;
 pub use generate::Generation;
 pub use handle::Handle;
 pub use likelihood::{Likelihood, LikelihoodOptions};
+pub use load::LoadProgress;
 pub use logprob::TokenLogprob;
-pub use model::{LoadProgress, Model};
+pub use model::Model;
 pub use options::Options;
 pub use prompt::{Prompt, Segment};
 pub use receipt::Receipt;
@@ -68,11 +73,11 @@ pub use trace::TraceLine;
 
 // What the rooms of this crate share beside the face.
 use device::{BackendOptions, DeviceOptions, UnusableDevice};
+use error::{ModelError, OptionError};
 use footprint::{Footprint, TooLarge};
+use info::ModelInfo;
 use kept::KeptMatrices;
-use model::{ModelError, ModelInfo, Opened};
-use options::OptionError;
-use trace::TokenTexts;
+use opened::Opened;
 
 /// Parts of a decoder or a cache policy of your own: one type with parameters, one `static` entry, and a [`Registry`]
 /// that reads its name. The examples `own_decoder` and `own_cache` are complete.
@@ -103,15 +108,18 @@ pub mod internals {
     #[cfg(feature = "cuda")]
     pub use crate::device::STANDING;
     pub use crate::{
+        bridge::Bridge,
         by_hand::ModelByHand,
         device::{BackendOptions, DeviceOptions, UnusableDevice},
+        error::{ModelError, OptionError},
         fingerprint::{Fields, fingerprint},
         footprint::{Footprint, TooLarge, WeightBytes},
-        guide::Bridge,
+        info::{Defaults, ModelInfo},
         kept::KeptMatrices,
         likelihood::LikelihoodTask,
-        model::{DEFAULT_ROW_BUDGET, Defaults, LoadObserver, ModelError, ModelInfo, Opened},
-        options::{OptionError, OptionField, OptionType, whole},
+        load::{DEFAULT_ROW_BUDGET, LoadObserver},
+        opened::Opened,
+        options::{OptionField, OptionType, whole},
         receipt::{DeviceUse, Guided, MemoryUse, Seconds, peak_memory},
         record::{Number, Record},
         trace::{

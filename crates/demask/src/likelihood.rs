@@ -16,6 +16,7 @@ use demask_step::{
     Blend, BlendWith, ForwardInput, Job, Mask, Need, Pending, Position, Predictions, SequenceNeeds, TokenId,
 };
 
+pub use self::plan::Likelihood;
 use self::{
     draws::{Dice, Draw, dream_draws, llada_draws},
     plan::{Canvas, Plan, Text},
@@ -41,26 +42,6 @@ impl Default for LikelihoodOptions {
     fn default() -> Self {
         Self { draws: 128, cfg_scale: 0.0, seed: 0, top: None }
     }
-}
-
-/// Likelihood of a continuation.
-#[derive(Debug, Clone, PartialEq, Default)]
-#[non_exhaustive]
-pub struct Likelihood {
-    /// Natural-log probability, or a lower bound of it.
-    pub log_probability: f64,
-    /// Tokens of the continuation.
-    pub tokens: usize,
-    /// The log-probability of each token of the continuation after those before it, in their order; empty unless
-    /// [`LikelihoodOptions::top`] is set.
-    pub logprobs: Vec<TokenLogprob>,
-    /// Times that the model was asked, guidance included. What several continuations ask together counts for
-    /// one of them.
-    pub forwards: usize,
-    /// Floating point operations of these forwards by formula.
-    pub flops: f64,
-    /// Seconds of these forwards in the network.
-    pub seconds: f64,
 }
 
 impl ModelInfo {

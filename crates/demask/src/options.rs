@@ -11,6 +11,8 @@ use serde::{
 };
 use serde_json::Value;
 
+use crate::OptionError;
+
 /// A field of [`Options`], for those who build a parser from the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OptionField {
@@ -61,38 +63,6 @@ impl OptionType {
             Self::Method => &["string", "object"],
         }
     }
-}
-
-/// An option that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum OptionError {
-    /// Error: there is no option of this name.
-    #[error(transparent)]
-    Unknown(#[from] UnknownName),
-    /// The value is not of the option's type.
-    #[error("`{option}` is {found}, expected {expected}")]
-    Value {
-        /// The option.
-        option: &'static str,
-        /// Value that was found, as it was written.
-        found: String,
-        /// Values that the option takes.
-        expected: String,
-    },
-    /// Error: the option was removed.
-    #[error("`{option}` was removed, version {version} had it: {instead}")]
-    Removed {
-        /// The option.
-        option: &'static str,
-        /// Last version that had it.
-        version: &'static str,
-        /// Advice.
-        instead: &'static str,
-    },
-    /// A method that does not exist, or does not take these parameters.
-    #[error("{0}")]
-    Method(String),
 }
 
 /// Type that an option's value is parsed into.

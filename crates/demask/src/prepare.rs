@@ -15,9 +15,9 @@ use demask_step::{Mask, TokenId};
 
 use crate::{
     Error, ModelInfo, OptionError, Options, Prompt, guide,
+    info::Guide,
     length::{Length, Limit},
     logprob,
-    model::Guide,
     prompt::Tokens,
 };
 

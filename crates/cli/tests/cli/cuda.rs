@@ -102,17 +102,15 @@ fn auto_is_the_processor_until_a_card_has_passed_the_checks() {
     assert!(!old.stderr.contains("CUDA"), "{}", old.stderr);
     assert!(old.success().contains("The final answer is 7"));
     let doctor = pretending(&fake, &["doctor"]).success();
-    assert!(
-        doctor.contains("standing  experimental: device auto is the processor"),
-        "{doctor}"
-    );
+    assert!(doctor.contains("standing  experimental: device auto is the processor"), "{doctor}");
 }
 
 #[test]
 fn a_card_that_is_asked_for_is_said_to_be_experimental_in_one_line() {
     let fake = Fake::emulated();
     let run = generate(&fake, &["--dtype", "f32", "--gen-length", "16", "--json", "--device", "cuda"]);
-    let told = run.stderr.lines().filter(|line| line.contains("experimental: not all checks have passed on it")).count();
+    let told =
+        run.stderr.lines().filter(|line| line.contains("experimental: not all checks have passed on it")).count();
     // The emulated compiler may say things of its own.
     let lines = run.stderr.lines().filter(|line| !line.contains("#pragma once")).count();
     assert_eq!((told, lines), (1, 1), "{}", run.stderr);

@@ -8,7 +8,28 @@ use std::{
 
 use demask_step::{NO_TOKEN, Predictions, TokenId};
 
-use super::{Likelihood, draws::Draw};
+use super::draws::Draw;
+use crate::TokenLogprob;
+
+/// Likelihood of a continuation.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
+pub struct Likelihood {
+    /// Natural-log probability, or a lower bound of it.
+    pub log_probability: f64,
+    /// Tokens of the continuation.
+    pub tokens: usize,
+    /// The log-probability of each token of the continuation after those before it, in their order; empty unless
+    /// [`LikelihoodOptions::top`](crate::LikelihoodOptions::top) is set.
+    pub logprobs: Vec<TokenLogprob>,
+    /// Times that the model was asked, guidance included. What several continuations ask together counts for
+    /// one of them.
+    pub forwards: usize,
+    /// Floating point operations of these forwards by formula.
+    pub flops: f64,
+    /// Seconds of these forwards in the network.
+    pub seconds: f64,
+}
 
 /// A continuation behind its context.
 #[derive(Debug, Clone)]

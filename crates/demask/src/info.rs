@@ -1,0 +1,201 @@
+//! Everything of a model but its network.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use demask_checkpoint::{ChatTemplate, CheckpointText, Family, Tokenizer, Warning};
+use demask_decode::ModelFacts;
+use demask_engine::NetworkId;
+use demask_model::ArchSpec;
+use demask_step::{MemoryMeter, TokenId};
+
+use crate::{Error, bridge::Bridge};
+
+/// Lengths that a model works best with, where it differs from what the engine would choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Defaults {
+    /// Positions of a block.
+    pub block_length: Option<usize>,
+}
+
+/// Parts of a model but its weights: enough to turn a prompt into a session.
+pub struct ModelInfo {
+    pub(crate) text: CheckpointText,
+    pub(crate) facts: ModelFacts,
+    /// Texts of the control tokens.
+    controls: Vec<String>,
+    pub(crate) defaults: Defaults,
+    /// Memory for K/V beside the weights, where there is a machine to run on; none of a shape alone.
+    pub(crate) free_memory: Option<u64>,
+    /// Guides, in the order in which they were added.
+    pub(crate) guides: Vec<Guide>,
+    /// Place where it runs, once its weights are loaded.
+    pub(crate) machine: OnceLock<Machine>,
+}
+
+/// A guide of a model.
+pub(crate) struct Guide {
+    /// The name that it was given; without one it is called as its model.
+    pub(crate) name: Option<String>,
+    pub(crate) info: Arc<ModelInfo>,
+    pub(crate) bridge: Bridge,
+}
+
+impl Guide {
+    /// Returns the name that requests choose it by.
+    pub(crate) fn called(&self) -> &str {
+        self.name.as_deref().unwrap_or_else(|| self.info.name())
+    }
+}
+
+/// Place where a model runs.
+pub(crate) struct Machine {
+    pub(crate) network: NetworkId,
+    pub(crate) load_time: Duration,
+    /// Device, tier, threads, element type.
+    pub(crate) device: String,
+    /// Bytes of its packed weights.
+    pub(crate) weights: usize,
+    /// Rows that one forward may have.
+    pub(crate) rows: usize,
+    /// Reads what it takes of a device of its own.
+    pub(crate) meter: Option<Arc<dyn MemoryMeter>>,
+}
+
+impl ModelInfo {
+    /// Returns two tokens that are no masks and end nothing; fewer only if there are no more.
+    pub fn ordinary_tokens(&self) -> [TokenId; 2] {
+        let ordinary = |token: &TokenId| Some(*token) != self.facts.mask_id && !self.end_ids().contains(token);
+        let mut tokens = (0..self.facts.vocab as TokenId).filter(ordinary);
+        let first = tokens.next().unwrap_or(0);
+        [first, tokens.next().unwrap_or(first)]
+    }
+
+    /// Returns the facts of a checkpoint without weights.
+    pub fn of(text: CheckpointText) -> Self {
+        let special = &text.special;
+        let named = [special.mask, special.eos, special.turn_end, special.bos, special.pad];
+        let named = named.into_iter().flatten().chain(special.stop.iter().copied());
+        let controls = text.tokenizer.as_ref().map(|tokenizer| tokenizer.controls(named, &text.template));
+        let (facts, controls) = (facts(&text), controls.unwrap_or_default());
+        Self {
+            facts,
+            controls,
+            text,
+            defaults: Defaults::default(),
+            free_memory: None,
+            guides: Vec::new(),
+            machine: OnceLock::new(),
+        }
+    }
+
+    /// The model's name, for people.
+    pub fn name(&self) -> &str {
+        &self.text.name
+    }
+
+    /// The model's family.
+    pub fn family(&self) -> &'static Family {
+        self.text.family
+    }
+
+    /// Returns the architecture.
+    pub fn spec(&self) -> &ArchSpec {
+        &self.text.spec
+    }
+
+    /// Returns the facts that decoding needs.
+    pub fn facts(&self) -> &ModelFacts {
+        &self.facts
+    }
+
+    /// Lengths it works best with.
+    pub fn defaults(&self) -> Defaults {
+        self.defaults
+    }
+
+    /// Returns what about the checkpoint is odd but not wrong.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.text.warnings
+    }
+
+    /// The tokenizer, or the error that says what to do without.
+    pub fn tokenizer(&self) -> Result<&Tokenizer, Error> {
+        self.text.tokenizer.as_deref().ok_or_else(|| Error::NoTokenizer { model: self.name().to_owned() })
+    }
+
+    /// The chat template.
+    pub fn template(&self) -> &ChatTemplate {
+        &self.text.template
+    }
+
+    /// Texts of the control tokens, which no message spells.
+    pub(crate) fn controls(&self) -> &[String] {
+        &self.controls
+    }
+
+    /// Duration of the loading, its guides' included.
+    pub fn load_time(&self) -> Duration {
+        let own = self.machine.get().map_or(Duration::ZERO, |machine| machine.load_time);
+        own + self.guides.iter().map(|guide| guide.info.load_time()).sum::<Duration>()
+    }
+
+    /// Returns the device that runs it: device, tier, threads, element type. Empty before it is loaded.
+    pub fn device(&self) -> &str {
+        self.machine.get().map_or("", |machine| &machine.device)
+    }
+
+    /// Returns the bytes of its packed weights, its guides' not included; 0 before it is loaded.
+    pub fn weight_bytes(&self) -> usize {
+        self.machine.get().map_or(0, |machine| machine.weights)
+    }
+
+    /// Notes that its network has another name.
+    pub(crate) fn move_to(&mut self, network: NetworkId) {
+        if let Some(machine) = self.machine.get_mut() {
+            machine.network = network;
+        }
+    }
+
+    /// Puts a guide beside it, called as its model.
+    pub fn add_guide(&mut self, guide: Arc<Self>, bridge: Bridge) {
+        self.guides.push(Guide { name: None, info: guide, bridge });
+    }
+
+    /// Returns what turns prompts into sessions of each of its networks: its own, and its first guide's.
+    pub fn infos(&self) -> Vec<&Self> {
+        std::iter::once(self).chain(self.guides.first().map(|guide| &*guide.info)).collect()
+    }
+
+    /// Returns the names that requests choose its guides by.
+    pub fn guides(&self) -> Vec<&str> {
+        self.guides.iter().map(Guide::called).collect()
+    }
+
+    /// Tokens that end an answer.
+    pub fn end_ids(&self) -> &[TokenId] {
+        &self.text.special.stop
+    }
+
+    /// The end-of-text token alone (LLaDA's `logits_eos_inf` speaks of this one only).
+    pub(crate) fn eos_ids(&self) -> Result<Vec<TokenId>, Error> {
+        let eos = self.text.special.eos;
+        eos.map(|eos| vec![eos]).ok_or_else(|| Error::NoEnd { model: self.name().to_owned() })
+    }
+}
+
+fn facts(text: &CheckpointText) -> ModelFacts {
+    let spec = &text.spec;
+    ModelFacts {
+        mask: spec.attention,
+        shift: spec.shift as u32,
+        mask_id: text.special.mask,
+        vocab: spec.vocabulary,
+        context: spec.context,
+        layers: spec.layers,
+        blocks: spec.blocks,
+        free_rows: demask_decode::FREE_ROWS,
+    }
+}
