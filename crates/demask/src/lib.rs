@@ -122,9 +122,6 @@ pub mod internals {
         options::{OptionField, OptionType, whole},
         receipt::{DeviceUse, Guided, MemoryUse, Seconds, peak_memory},
         record::{Number, Record},
-        trace::{
-            DraftTag, Given, HeaderTag, PredictionsTag, ReplaceTag, StepTag, TRACE_VERSION, TargetTag, TokenTexts,
-            TraceError, Tracer, read_trace,
-        },
+        trace::{Given, TRACE_VERSION, TokenTexts, TraceError, Tracer, read_trace},
     };
 }

@@ -13,12 +13,10 @@ use crate::{ModelInfo, record::Record};
 
 /// One line of a trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(tag = "event", rename_all = "lowercase")]
 pub enum TraceLine {
     /// The first line.
     Header {
-        /// Always `header`.
-        event: HeaderTag,
         /// The version of the form, [`TRACE_VERSION`]; the first had no number.
         #[serde(default = "first_version")]
         version: u32,
@@ -40,16 +38,12 @@ pub enum TraceLine {
     },
     /// Predictions of a network for one sequence in one forward, if they are recorded: the line comes before the step.
     Predictions {
-        /// Always `predictions`.
-        event: PredictionsTag,
         /// The predictions.
         #[serde(flatten)]
         record: Record,
     },
     /// A token of the drafts that a forward verified; before its commits, in traces with drafts.
     Draft {
-        /// Always `draft`.
-        event: DraftTag,
         /// Index of the forward, from 0.
         step: usize,
         /// The first draft that holds it; 0 is known to be good.
@@ -68,8 +62,6 @@ pub enum TraceLine {
     },
     /// Prediction in a draft that decides about the next one.
     Target {
-        /// Always `target`.
-        event: TargetTag,
         /// Index of the forward, from 0.
         step: usize,
         /// The draft in which it was predicted.
@@ -89,8 +81,6 @@ pub enum TraceLine {
     },
     /// A token that took the place of another one, or was taken back.
     Replace {
-        /// Always `replace`.
-        event: ReplaceTag,
         /// Index of the forward, from 0.
         step: usize,
         /// Position in the canvas.
@@ -107,8 +97,6 @@ pub enum TraceLine {
     },
     /// A forward is over.
     Step {
-        /// Always `step`.
-        event: StepTag,
         /// Index of the forward, from 0.
         step: usize,
         /// NFE so far.
@@ -123,7 +111,8 @@ pub enum TraceLine {
         #[serde(default)]
         rejected: usize,
     },
-    /// A commit.
+    /// A commit, the one line without `event`.
+    #[serde(untagged)]
     Commit {
         /// Index of the forward, from 0.
         step: usize,
@@ -151,22 +140,6 @@ pub struct Given {
     pub text: Option<String>,
 }
 
-/// The word `header`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum HeaderTag {
-    /// The word.
-    #[serde(rename = "header")]
-    Header,
-}
-
-/// The word `predictions`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PredictionsTag {
-    /// The word.
-    #[serde(rename = "predictions")]
-    Predictions,
-}
-
 /// The version that is written.
 pub const TRACE_VERSION: u32 = 3;
 
@@ -177,38 +150,6 @@ fn first_version() -> u32 {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out a reference")]
 fn is_false(value: &bool) -> bool {
     !value
-}
-
-/// The word `draft`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DraftTag {
-    /// The word.
-    #[serde(rename = "draft")]
-    Draft,
-}
-
-/// The word `target`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TargetTag {
-    /// The word.
-    #[serde(rename = "target")]
-    Target,
-}
-
-/// The word `replace`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ReplaceTag {
-    /// The word.
-    #[serde(rename = "replace")]
-    Replace,
-}
-
-/// The word `step`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum StepTag {
-    /// The word.
-    #[serde(rename = "step")]
-    Step,
 }
 
 /// The texts of a vocabulary, looked up beforehand: a model is busy while it decodes.
@@ -268,7 +209,6 @@ impl Tracer {
         let text = |token| texts.text(token).map(str::to_owned);
         Some(match *event {
             Event::Started(ref started) => TraceLine::Header {
-                event: HeaderTag::Header,
                 version: TRACE_VERSION,
                 model: self.model.clone(),
                 prompt: started.canvas[..started.prompt_tokens].to_vec(),
@@ -281,35 +221,21 @@ impl Tracer {
             Event::Commit { step, position, token, confidence } => {
                 TraceLine::Commit { step, position, token, confidence, text: text(token) }
             }
-            Event::Replace { step, position: at, from, to, confidence } => TraceLine::Replace {
-                event: ReplaceTag::Replace,
-                step,
-                at,
-                from,
-                to,
-                confidence,
-                text: to.and_then(text),
-            },
-            Event::Predicted { step, network, ref predictions } => TraceLine::Predictions {
-                event: PredictionsTag::Predictions,
-                record: Record::of(step, network, predictions),
-            },
-            Event::Draft { step, draft, position: at, token, confidence, accepted } => TraceLine::Draft {
-                event: DraftTag::Draft,
-                step,
-                draft,
-                at,
-                token,
-                confidence,
-                accepted,
-                text: text(token),
-            },
+            Event::Replace { step, position: at, from, to, confidence } => {
+                TraceLine::Replace { step, at, from, to, confidence, text: to.and_then(text) }
+            }
+            Event::Predicted { step, network, ref predictions } => {
+                TraceLine::Predictions { record: Record::of(step, network, predictions) }
+            }
+            Event::Draft { step, draft, position: at, token, confidence, accepted } => {
+                TraceLine::Draft { step, draft, at, token, confidence, accepted, text: text(token) }
+            }
             Event::Target { step, draft, position: at, token, confidence, by_guide: guide } => {
                 let text = if guide { texts.text_of_guide(token).map(str::to_owned) } else { text(token) };
-                TraceLine::Target { event: TargetTag::Target, step, draft, at, token, confidence, guide, text }
+                TraceLine::Target { step, draft, at, token, confidence, guide, text }
             }
             Event::Step { step, nfe, rows, drafts, accepted, rejected, .. } => {
-                TraceLine::Step { event: StepTag::Step, step, nfe, rows, drafts, accepted, rejected }
+                TraceLine::Step { step, nfe, rows, drafts, accepted, rejected }
             }
             _ => return None,
         })
@@ -386,7 +312,6 @@ mod tests {
     fn every_kind_of_line_survives_a_round_trip() {
         let lines = [
             TraceLine::Header {
-                event: HeaderTag::Header,
                 version: TRACE_VERSION,
                 model: "demo".into(),
                 prompt: vec![1, 2],
@@ -396,18 +321,8 @@ mod tests {
                 cache: "none".into(),
                 seed: 0,
             },
-            TraceLine::Draft {
-                event: DraftTag::Draft,
-                step: 0,
-                draft: 1,
-                at: 3,
-                token: 9,
-                confidence: 0.5,
-                accepted: true,
-                text: None,
-            },
+            TraceLine::Draft { step: 0, draft: 1, at: 3, token: 9, confidence: 0.5, accepted: true, text: None },
             TraceLine::Target {
-                event: TargetTag::Target,
                 step: 0,
                 draft: 0,
                 at: 3,
@@ -417,26 +332,9 @@ mod tests {
                 text: Some("x".into()),
             },
             TraceLine::Commit { step: 0, position: 3, token: 9, confidence: 0.5, text: Some("x".into()) },
-            TraceLine::Replace {
-                event: ReplaceTag::Replace,
-                step: 1,
-                at: 3,
-                from: 9,
-                to: Some(8),
-                confidence: 0.75,
-                text: Some("y".into()),
-            },
-            TraceLine::Replace {
-                event: ReplaceTag::Replace,
-                step: 2,
-                at: 3,
-                from: 8,
-                to: None,
-                confidence: 0.25,
-                text: None,
-            },
+            TraceLine::Replace { step: 1, at: 3, from: 9, to: Some(8), confidence: 0.75, text: Some("y".into()) },
+            TraceLine::Replace { step: 2, at: 3, from: 8, to: None, confidence: 0.25, text: None },
             TraceLine::Predictions {
-                event: PredictionsTag::Predictions,
                 record: Record {
                     lanes: 1,
                     positions: vec![3, 4],
@@ -446,7 +344,7 @@ mod tests {
                     ..Record::default()
                 },
             },
-            TraceLine::Step { event: StepTag::Step, step: 0, nfe: 1, rows: 6, drafts: 3, accepted: 2, rejected: 1 },
+            TraceLine::Step { step: 0, nfe: 1, rows: 6, drafts: 3, accepted: 2, rejected: 1 },
         ];
         let mut bytes = Vec::new();
         for line in &lines {

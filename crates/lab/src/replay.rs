@@ -236,11 +236,10 @@ impl Script {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use demask::internals::{HeaderTag, PredictionsTag, TRACE_VERSION};
+    use demask::internals::TRACE_VERSION;
 
     fn recorded(tokens: &[Option<TokenId>]) -> Recorded {
         let header = TraceLine::Header {
-            event: HeaderTag::Header,
             version: TRACE_VERSION,
             model: "m".into(),
             prompt: vec![1, 2],
@@ -251,7 +250,7 @@ mod tests {
             seed: 0,
         };
         let record = Record { lanes: 1, tokens: tokens.to_vec(), top: vec![(6, 0.5.into())], ..Record::default() };
-        let predictions = TraceLine::Predictions { event: PredictionsTag::Predictions, record };
+        let predictions = TraceLine::Predictions { record };
         Recorded::new(vec![header, predictions]).unwrap()
     }
 
