@@ -10,7 +10,7 @@ use super::{
     weights::DEPTH,
 };
 use crate::{
-    gpu::{Address, Gpu},
+    gpu::{Address, Gpu, GpuError},
     kernels::attention::{partial_numbers, spans},
 };
 
@@ -154,7 +154,7 @@ impl<G: Gpu> Workspace<G> {
             logits: buffer(sizes.logits)?,
             scratch: buffer(sizes.scratch)?,
             launch: buffer(sizes.launch)?,
-            answers: buffer(sizes.answers)?,
+            answers: answers_for(gpu, sizes.answers)?,
             answered: Vec::with_capacity(sizes.answers),
             taken: Taken::new(shape.rows),
         })
@@ -201,10 +201,15 @@ impl<G: Gpu> Workspace<G> {
     /// Makes room for answers that are longer than any before.
     pub(super) fn reserve_answers(&mut self, gpu: &Arc<G>, answers: &Answers) -> Result<(), Failure> {
         if answers.end > self.answers.bytes() {
-            self.answers = Buffer::new(gpu, answers.end.next_power_of_two())?;
-            // The download takes all of them: those of padding, and those that were not requested, are no stray memory.
-            self.answers.zero(0, self.answers.bytes())?;
+            self.answers = answers_for(gpu, answers.end.next_power_of_two())?;
         }
         Ok(())
     }
+}
+
+/// Room for answers. A download takes all of them, so that those of padding, and those that are not requested, are zeros.
+fn answers_for<G: Gpu>(gpu: &Arc<G>, bytes: usize) -> Result<Buffer<G>, GpuError> {
+    let answers = Buffer::new(gpu, bytes)?;
+    answers.zero(0, bytes)?;
+    Ok(answers)
 }

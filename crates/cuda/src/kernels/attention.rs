@@ -82,8 +82,9 @@ pub fn partial_numbers(shape: &AttentionShape, rows: u32, spans: u32) -> usize {
     rows as usize * shape.heads * spans as usize * (shape.head_dim + 2)
 }
 
-/// Blocks for each processor that keep it busy: with fewer, spans run at once.
-const BUSY_BLOCKS: u32 = 2;
+/// Blocks for 100 processors that keep them busy: with fewer, spans run at once. On an H200 with 132 processors spans pay with 56
+/// blocks (128 rows of 28 heads over 4 heads of K and V) and cost a quarter with 112: `bench attention --every-kernel`.
+const BUSY_BLOCKS: u32 = 60;
 
 /// The kernels for up to so many rows and spans of keys, where there are several the better ones first; the width of a
 /// head must [fit](fits). Spans run at once if the queries alone do not keep the processors busy, and there is `room` for
@@ -95,7 +96,7 @@ pub fn ways(
     (rows, spans): (u32, u32),
     room: usize,
 ) -> impl Iterator<Item = Attention> + use<> {
-    let idle = grid(element, shape, rows, 1).iter().product::<u32>() < BUSY_BLOCKS * limits.processors;
+    let idle = grid(element, shape, rows, 1).iter().product::<u32>() * 100 < BUSY_BLOCKS * limits.processors;
     let at_once = (2..=MOST_SPANS).contains(&spans) && partial_numbers(shape, rows, spans) <= room;
     let order = if idle { [true, false] } else { [false, true] };
     let ways = order.into_iter().filter(move |narrow| at_once || !narrow);
