@@ -1,8 +1,9 @@
 //! The methods that a program knows: those of this crate, and others that it adds.
 
 use crate::{
-    cache::{CACHES, CacheMethod, CacheSpec},
-    decoder::{DECODERS, DecoderMethod, DecoderSpec},
+    caches::CACHES,
+    method::{CacheMethod, CacheSpec, DecoderMethod, DecoderSpec},
+    methods::DECODERS,
     names::same,
     spec::{About, Kind, Method, Parameter, Spec, SpecError},
 };
@@ -14,7 +15,7 @@ use crate::{
 ///
 /// let registry = Registry::default();
 /// assert_eq!(registry.decoder("threshold").unwrap().to_string(), "threshold:tau=0.9");
-/// let twice = registry.with_decoder(&demask_decode::decoder::DECODERS[0]).unwrap_err();
+/// let twice = registry.with_decoder(&demask_decode::methods::DECODERS[0]).unwrap_err();
 /// assert_eq!(twice.to_string(), "decoder \"static\" is registered already as \"static\": give it another name");
 /// ```
 #[derive(Debug, Clone)]
@@ -172,12 +173,12 @@ mod tests {
 
     use super::*;
     use crate::{
-        cache::{CacheKind, CachePolicy, Memory},
-        decoder::{Progress, Query, View},
         legality::{Exactness, exactness},
-        method::Setup,
+        method::{CacheKind, Setup},
         parameters,
+        policy::{CachePolicy, Memory},
         spec::Parameters,
+        turn::{Progress, Query, View},
     };
 
     #[derive(Debug)]

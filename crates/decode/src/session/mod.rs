@@ -15,12 +15,12 @@ use demask_step::{
 };
 
 use crate::{
-    cache::{CachePolicy, Memory, Upkeep},
     canvas::Canvas,
-    decoder::{Accepted, Answer, Decoder, Intent, Progress, Query, Turn, Turned, View, Whose, take_musts},
     event::{Commit, Event, Replacement},
     layout::Layout,
     method::SessionOptions,
+    policy::{CachePolicy, Memory, Upkeep},
+    turn::{Accepted, Answer, Decoder, Intent, Progress, Query, Turn, Turned, View, Whose, take_musts},
 };
 
 use guidance::Twin;

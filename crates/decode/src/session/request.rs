@@ -5,10 +5,10 @@ use demask_step::{
 };
 
 use crate::{
-    cache::CachePolicy,
-    decoder::{Decoder, Drafts},
     layout::Layout,
     method::SessionOptions,
+    policy::CachePolicy,
+    turn::{Decoder, Drafts},
 };
 
 /// Refills a request's tokens for its plan's live positions, lane after lane.

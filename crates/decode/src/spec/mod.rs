@@ -4,7 +4,7 @@
 //! declaration, and a spec gives the struct back.
 //!
 //! ```
-//! use demask_decode::{DecoderSpec, decoder::Threshold};
+//! use demask_decode::{DecoderSpec, methods::Threshold};
 //! let spec: DecoderSpec = "threshold:tau=0.8,strict".parse().unwrap();
 //! assert_eq!(spec.to_string(), "threshold:tau=0.8,strict=true");
 //! assert_eq!(spec, Threshold { tau: 0.8, strict: true, ..Threshold::default() }.into());
