@@ -10,7 +10,7 @@ use crate::{
     layout::Layout,
     policy::{CachePolicy, Memory},
     schedule::{Clock, Schedule},
-    spec::{About, Parameters, Spec, Value},
+    spec::{About, Parameters, Spec, Value, require_sound},
     stop_rule::StopRule,
     transfer::{OwnRule, Ranking, Remasking},
     turn::Decoder,
@@ -134,8 +134,9 @@ pub struct DecoderMethod {
 }
 
 impl DecoderMethod {
-    /// Makes the entry of a method.
+    /// Makes the entry of a method. A name or parameters that could not be typed, read and printed do not compile.
     pub const fn of<K: DecoderKind>() -> Self {
+        const { require_sound(K::NAME, K::TABLE) };
         Self {
             about: About::new::<K>(K::NAME, K::SUMMARY, K::SOURCE, K::ATTENTION),
             traits: |values| K::of_values(values).traits(),
@@ -227,8 +228,9 @@ pub struct CacheMethod {
 }
 
 impl CacheMethod {
-    /// Makes the entry of a method.
+    /// Makes the entry of a method. A name or parameters that could not be typed, read and printed do not compile.
     pub const fn of<K: CacheKind>() -> Self {
+        const { require_sound(K::NAME, K::TABLE) };
         Self {
             about: About::new::<K>(K::NAME, K::SUMMARY, K::SOURCE, K::ATTENTION),
             traits: |values| K::of_values(values).traits(),

@@ -12,6 +12,7 @@
 //! ```
 
 mod parameters;
+mod sound;
 
 use std::{any::TypeId, fmt, str::FromStr};
 
@@ -19,7 +20,8 @@ use demask_step::MaskKind;
 
 use crate::names::{UnknownName, in_a_line, same};
 
-pub use parameters::{Field, Kind, OrAuto, Parameter, Parameters, Value};
+pub use parameters::{Field, Kind, OrAuto, Parameter, Parameters, Preset, Value};
+pub(crate) use sound::require_sound;
 
 /// Facts about a method: everything that documentation and parsing need.
 #[derive(Debug, Clone, Copy)]
