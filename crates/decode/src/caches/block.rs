@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use demask_step::{Keep, Lanes, Mask, MaskKind, Position, SequenceNeeds, StepPlan, Stores};
+use demask_step::{Lanes, Mask, MaskKind, Position, SequenceNeeds, StepPlan, Stores};
 
 use crate::{
     choices,
@@ -13,7 +13,7 @@ use crate::{
     parameters,
     policy::{CachePolicy, Memory, Upkeep},
     spec::Field,
-    turn::{Accepted, Progress, Query, View},
+    turn::{Progress, Query, View},
 };
 
 choices! {
@@ -116,8 +116,8 @@ struct BlockCache {
     written: Position,
     /// Finished blocks and the prompt are stored by the forwards that predict (specs/freedave.md#8.1).
     fused: bool,
-    /// Drafts of the last forward that the next one has to keep.
-    keep: Option<Keep>,
+    /// Rows of the last forward's accepted draft that the next one has to keep.
+    keep: Option<Range<Position>>,
     /// Records whether the last block is stored, which nobody reads.
     stores_last: bool,
     /// Records whether what is stored also predicts the token behind it.
@@ -211,7 +211,6 @@ impl CachePolicy for BlockCache {
             self.confine(view, within, plan);
         }
         plan.predict.clone_from(&query.predict);
-        plan.keep = self.keep.take();
     }
 
     fn observe(&mut self, view: &View<'_>, plan: &StepPlan, progress: &Progress) {
@@ -223,16 +222,20 @@ impl CachePolicy for BlockCache {
                 self.stored = self.clean(view, plan.visible, progress);
                 self.written = self.stored;
             }
-            (Lanes::Drafts(_), Some(Accepted { lane, .. })) if self.fused => {
+            (Lanes::Drafts(_), Some(_)) if self.fused => {
                 let end = self.clean(view, plan.visible, progress);
                 if end > self.stored {
-                    self.keep = Some(Keep { lane, positions: (self.stored..end).into() });
+                    self.keep = Some(self.stored..end);
                     self.stored = end;
                 }
             }
             // Without fusing, drafts leave nothing behind: their blocks are stored by a forward of their own.
             (Lanes::Drafts(_), _) => {}
         }
+    }
+
+    fn keeps(&mut self) -> Option<Range<Position>> {
+        self.keep.take()
     }
 
     fn memory(&self) -> Memory {

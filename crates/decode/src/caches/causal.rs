@@ -1,13 +1,15 @@
 //! The cache of causal models: the K/V of everything read so far; only new tokens are fed.
 
-use demask_step::{Keep, Lanes, Mask, MaskKind, Position, SequenceNeeds, StepPlan};
+use std::ops::Range;
+
+use demask_step::{Lanes, Mask, MaskKind, Position, SequenceNeeds, StepPlan};
 
 use crate::{
     layout::Layout,
     method::{CacheKind, CacheTraits, Setup},
     parameters,
     policy::{CachePolicy, Memory},
-    turn::{Accepted, Progress, Query, View},
+    turn::{Progress, Query, View},
 };
 
 parameters! {
@@ -36,8 +38,8 @@ struct CausalCache {
     read: Position,
     /// Slots `[0, written)` hold them already.
     written: Position,
-    /// Drafts of the last forward that the next one has to keep.
-    keep: Option<Keep>,
+    /// Rows of the last forward's accepted draft that the next one has to keep.
+    keep: Option<Range<Position>>,
     /// Distance from a prediction back to its row: that row may have to be read again.
     shift: Position,
 }
@@ -49,7 +51,6 @@ impl CachePolicy for CausalCache {
     }
 
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
-        plan.keep = self.keep.take();
         if query.ahead {
             // Nothing of this pass is kept: the rows see each other, and their slots are written anew.
             let first = query.predict.first().unwrap_or(self.read).saturating_sub(1).min(self.read);
@@ -82,16 +83,20 @@ impl CachePolicy for CausalCache {
                 self.read = plan.visible;
                 self.written = self.read;
             }
-            (Lanes::Drafts(_), Some(Accepted { lane, .. })) => {
+            (Lanes::Drafts(_), Some(_)) => {
                 // Of the rows that were fed, those whose tokens stand in the canvas now.
                 let from = plan.live.first().unwrap_or(self.read);
                 let fed = view.canvas.first_open_after(progress.held()) as Position;
                 let end = fed.min(plan.visible).max(from);
-                self.keep = Some(Keep { lane, positions: (from..end).into() });
+                self.keep = Some(from..end);
                 self.read = end;
             }
             (Lanes::Drafts(_), None) => {}
         }
+    }
+
+    fn keeps(&mut self) -> Option<Range<Position>> {
+        self.keep.take()
     }
 
     /// The prompt but for its last token, whose row makes the first prediction.
