@@ -18,8 +18,8 @@ use std::ops::Range;
 
 use demask_step::{Drift, LayerRows, MaskKind, Position, Positions, Probe, SequenceNeeds, StepPlan, random};
 
-pub use self::refresh::{Count, Phase};
-use self::refresh::{Rule, Track};
+pub use self::refresh::{Count, CountFrom};
+use self::refresh::{Intervals, Track};
 use crate::{
     choices,
     error::{self, OptionsError},
@@ -97,7 +97,7 @@ parameters! {
         pub boundary: Boundary = Boundary::Response;
         /// from where forwards to a refresh of the response are counted: the first one (as released), or the last step of
         /// static decoding (as published)
-        pub phase: Phase = Phase::Up;
+        pub phase: CountFrom = CountFrom::Up;
         /// what intervals count: forwards (as released), or committed tokens
         pub count: Count = Count::Tokens;
         /// what is computed between refreshes: what has drifted most (as released); or the block and what was committed
@@ -119,17 +119,17 @@ impl CacheKind for Dllm {
         let options = setup.options;
         let refuse = |parameter, of| Err(error::useless_parameter(&options.cache, parameter, of));
         match self.phase {
-            Phase::Down if options.traits().promise != Promise::Reference => {
+            CountFrom::Down if options.traits().promise != Promise::Reference => {
                 refuse("phase=down", "decoder static, whose number of steps is fixed")
             }
-            Phase::Down if self.count == Count::Tokens => refuse("phase=down", "count=forwards"),
+            CountFrom::Down if self.count == Count::Tokens => refuse("phase=down", "count=forwards"),
             _ => Ok(()),
         }
     }
 
     fn build(&self, setup: &Setup<'_>) -> Box<dyn CachePolicy> {
         Box::new(DllmCache {
-            rule: Rule {
+            rule: Intervals {
                 phase: self.phase,
                 count: self.count,
                 prompt: self.prompt,
@@ -159,7 +159,7 @@ impl CacheKind for Dllm {
 
 #[derive(Debug)]
 struct DllmCache {
-    rule: Rule,
+    rule: Intervals,
     rows: Rows,
     rho: f64,
     by: Drift,
@@ -178,21 +178,21 @@ struct DllmCache {
 
 /// The sequence of a plan.
 #[derive(Clone, Copy)]
-enum Whose {
+enum Sequence {
     Canvas,
     Twin,
 }
 
 impl DllmCache {
     /// Plans the next forward of a sequence.
-    fn fill(&mut self, view: &View<'_>, query: &Query, whose: Whose, plan: &mut StepPlan) {
+    fn fill(&mut self, view: &View<'_>, query: &Query, sequence: Sequence, plan: &mut StepPlan) {
         let end = query.end(view.canvas);
         let response = view.layout.response() as Position;
         let start = if self.before { response.saturating_sub(view.shift) } else { response };
         let held = query.branches.lane(0);
-        let track = match whose {
-            Whose::Canvas => &self.canvas,
-            Whose::Twin => &self.twin,
+        let track = match sequence {
+            Sequence::Canvas => &self.canvas,
+            Sequence::Twin => &self.twin,
         };
         let (due, clock) = (track.due(&self.rule), track.forward());
         plan.mask = view.layout.attention();
@@ -216,11 +216,11 @@ impl DllmCache {
         });
         let block = block_rows(view, held, &rows);
         if !due.response {
-            self.choose(view, query, whose, &rows, block, &mut compute);
+            self.choose(view, query, sequence, &rows, block, &mut compute);
         }
-        let track = match whose {
-            Whose::Canvas => &mut self.canvas,
-            Whose::Twin => &mut self.twin,
+        let track = match sequence {
+            Sequence::Canvas => &mut self.canvas,
+            Sequence::Twin => &mut self.twin,
         };
         track.plan(due, &compute);
         if due.response && (due.prompt || before.is_none()) {
@@ -258,7 +258,7 @@ impl DllmCache {
         &self,
         view: &View<'_>,
         query: &Query,
-        whose: Whose,
+        sequence: Sequence,
         rows: &Range<Position>,
         block: Range<Position>,
         compute: &mut Positions,
@@ -278,9 +278,9 @@ impl DllmCache {
         for commit in largest.iter().filter(|commit| rows.contains(&commit.position)) {
             compute.insert(commit.position);
         }
-        let stale = match whose {
-            Whose::Canvas => &self.canvas.stale,
-            Whose::Twin => &self.twin.stale,
+        let stale = match sequence {
+            Sequence::Canvas => &self.canvas.stale,
+            Sequence::Twin => &self.twin.stale,
         };
         for row in stale.iter().filter(|row| rows.contains(row)) {
             compute.insert(row);
@@ -324,7 +324,7 @@ impl CachePolicy for DllmCache {
         self.held = held.len();
         self.canvas.committed(held);
         self.twin.committed(held);
-        self.fill(view, query, Whose::Canvas, plan);
+        self.fill(view, query, Sequence::Canvas, plan);
     }
 
     /// The unconditional sequence has clocks of its own, which count its passes only.
@@ -333,7 +333,7 @@ impl CachePolicy for DllmCache {
         if !self.passes {
             return false;
         }
-        self.fill(view, query, Whose::Twin, twin);
+        self.fill(view, query, Sequence::Twin, twin);
         if !self.is_guided(self.canvas.forward() + 1) {
             // The next forwards live off the difference, wherever they decode.
             let held = query.branches.lane(0);

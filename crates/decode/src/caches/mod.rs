@@ -19,7 +19,7 @@ pub use crate::{
 pub use block::{Block, BlockCanvas, Live};
 pub use causal::Causal;
 pub use dkv::{Dkv, Shift, Variant};
-pub use dllm::{Boundary, Count, Dllm, FirstLayer, Phase, ProbeBy, Rows};
+pub use dllm::{Boundary, Count, CountFrom, Dllm, FirstLayer, ProbeBy, Rows};
 pub use dual::Dual;
 pub use freecache::{FreeCache, Freeze};
 pub use none::NoCache;

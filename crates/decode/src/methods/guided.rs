@@ -182,7 +182,7 @@ impl DecoderLoop for Guided {
             drafts: Vec::with_capacity(setup.layout.len()),
             trial: Trial::with_capacity(most.positions.max(setup.layout.len())),
             stood: 0,
-            verdict: Verdict::Open,
+            opinion: Opinion::Open,
             own_confidence: 0.0,
             helpers: [Need { network: 1, sequence: SequenceNeeds { judge_width: width, ..most } }],
         })
@@ -235,9 +235,9 @@ fn check_tokens(guide: &GuideOptions, options: &SessionOptions, alignment: Align
     Ok(())
 }
 
-/// Verdict of the guide on the drafts of this step.
+/// Opinion of the guide on the drafts of this step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum Opinion {
     /// Agreement with everything so far.
     Open,
     /// Disagreement, with the token that the guide predicts instead.
@@ -267,7 +267,7 @@ struct Judging {
     trial: Trial,
     /// Number of the trial's judged tokens that were accepted.
     stood: usize,
-    verdict: Verdict,
+    opinion: Opinion,
     /// The probability of the guide's own token where it disagreed.
     own_confidence: f32,
     helpers: [Need; 1],
@@ -287,7 +287,7 @@ impl Judging {
         progress.drafted.commits.extend_from_slice(&self.drafts);
         progress.drafted.sizes.extend(0..=self.drafts.len());
         let Some(&next) = self.drafts.get(accepted) else { return };
-        let Verdict::Rejected(own) = self.verdict else {
+        let Opinion::Rejected(own) = self.opinion else {
             // The rest was not judged, or could not be: there is always progress.
             progress.commits.extend((accepted == 0).then_some(next));
             return;
@@ -348,7 +348,7 @@ impl Judging {
         }
         self.trials.make(view.canvas, &self.drafts, &mut self.trial);
         self.stood = 0;
-        self.verdict = Verdict::Open;
+        self.opinion = Opinion::Open;
     }
 
     /// Takes what the guide says of the tokens that it was asked about.
@@ -358,7 +358,7 @@ impl Judging {
         for (index, _) in request.plan.predict.iter().enumerate() {
             let row = answer.judged.get(index * width..(index + 1) * width).unwrap_or(&[]);
             if !self.stands(self.stood, row) {
-                self.verdict = Verdict::Rejected(answer.tokens.get(index).copied().unwrap_or(NO_TOKEN));
+                self.opinion = Opinion::Rejected(answer.tokens.get(index).copied().unwrap_or(NO_TOKEN));
                 self.own_confidence = answer.confidence.get(index).copied().unwrap_or(0.0);
                 return;
             }
@@ -375,7 +375,7 @@ impl Judging {
         let start = first + self.stood;
         let room = (self.helpers[0].sequence.positions + 1).saturating_sub(start);
         let count = (judged.len() - self.stood).min(self.verify).min(room);
-        if self.verdict != Verdict::Open || count == 0 || start == 0 || start + count > ids.len() + 1 {
+        if self.opinion != Opinion::Open || count == 0 || start == 0 || start + count > ids.len() + 1 {
             self.conclude(progress);
             return Turned::Settled;
         }

@@ -63,14 +63,14 @@ impl DecoderLoop for SelfSpec {
             tau: self.tau,
             drafts: Vec::with_capacity(self.block),
             found: Vec::with_capacity(self.block),
-            pass: Pass::Read,
+            role: Role::Read,
         })
     }
 }
 
 /// Purpose of the pending forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pass {
+enum Role {
     /// One token, as autoregressive decoding has it: the first, and the last of the canvas.
     Read,
     Draft,
@@ -88,7 +88,7 @@ struct Speculating {
     drafts: Vec<Commit>,
     /// Predictions of one drafting pass.
     found: Vec<Commit>,
-    pass: Pass,
+    role: Role,
 }
 
 impl Speculating {
@@ -147,16 +147,16 @@ impl Decoder for Speculating {
         }
         let end = length.min(next - 1 + self.window as Position);
         if next == self.response || end <= next || next + 1 == length {
-            self.pass = Pass::Read;
+            self.role = Role::Read;
             query.predict.push(next);
             return Intent::Predict;
         }
         if self.drafts.len() < (end - next) as usize {
-            self.pass = Pass::Draft;
+            self.role = Role::Draft;
             query.ahead = true;
             query.predict.set_range(next..end);
         } else {
-            self.pass = Pass::Verify;
+            self.role = Role::Verify;
             query.predict.set_range(next..length.min(end + 1));
         }
         if !self.drafts.is_empty() {
@@ -168,10 +168,10 @@ impl Decoder for Speculating {
 
     fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
         let next = view.canvas.first_open() as Position;
-        match self.pass {
-            Pass::Read => turn.progress.commits.extend(predicted(answer.predictions, next)),
-            Pass::Draft => self.draft(&answer.plan.hint, answer.predictions),
-            Pass::Verify => self.verify(next, answer.predictions, turn),
+        match self.role {
+            Role::Read => turn.progress.commits.extend(predicted(answer.predictions, next)),
+            Role::Draft => self.draft(&answer.plan.hint, answer.predictions),
+            Role::Verify => self.verify(next, answer.predictions, turn),
         }
         Turned::Settled
     }

@@ -64,7 +64,7 @@ impl DecoderLoop for SlowFast {
             ranking: setup.ranking.clone(),
             block: usize::MAX,
             region: 0..0,
-            phase: Phase::Explore,
+            stage: Stage::Explore,
             forwards: 0,
             estimates: VecDeque::new(),
             candidates: Vec::with_capacity(setup.layout.block_length()),
@@ -73,7 +73,7 @@ impl DecoderLoop for SlowFast {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum Stage {
     /// The region's end is being estimated.
     Explore,
     /// Accepted; exploring goes on to its last forward.
@@ -90,7 +90,7 @@ struct Regions {
     block: usize,
     /// Counted from the block's start: everything before the region is decoded.
     region: std::ops::Range<usize>,
-    phase: Phase,
+    stage: Stage,
     /// Forwards of the phase; exploring is one phase, determined or not.
     forwards: usize,
     /// The last estimates of the region's end.
@@ -102,21 +102,21 @@ impl Regions {
     /// Begins to explore what lies behind the region.
     fn explore_from(&mut self, start: usize) {
         self.region = start..start;
-        self.phase = Phase::Explore;
+        self.stage = Stage::Explore;
         self.forwards = 0;
         self.estimates.clear();
     }
 
     /// Ends exploring where it is over, and a region where it is complete.
     fn turn(&mut self, view: &View<'_>) {
-        if self.phase != Phase::Fast && self.forwards == self.parameters.explore {
-            if self.phase == Phase::Explore {
+        if self.stage != Stage::Fast && self.forwards == self.parameters.explore {
+            if self.stage == Stage::Explore {
                 let sum: usize = self.estimates.iter().sum();
                 self.region.end = sum / self.estimates.len().max(1);
             }
-            (self.phase, self.forwards) = (Phase::Fast, 0);
+            (self.stage, self.forwards) = (Stage::Fast, 0);
         }
-        if self.phase == Phase::Fast {
+        if self.stage == Stage::Fast {
             let start = view.layout.block(self.block).start;
             let region = start + self.region.start as Position..start + self.region.end as Position;
             if view.canvas.is_complete(region) {
@@ -138,7 +138,7 @@ impl Regions {
             && deviation < f64::from(self.parameters.sigma)
         {
             self.region.end = last;
-            self.phase = Phase::Determined;
+            self.stage = Stage::Determined;
         }
     }
 }
@@ -165,7 +165,7 @@ impl Decoder for Regions {
         }
         self.turn(view);
         let mut wanted = view.layout.block(view.block);
-        if self.phase == Phase::Fast {
+        if self.stage == Stage::Fast {
             wanted.end = wanted.start + self.region.end as Position;
             // The first fast forward is a whole one.
             query.end = (self.forwards > 0).then_some(wanted.end);
@@ -183,7 +183,7 @@ impl Decoder for Regions {
         let (canvas, layout) = (view.canvas, view.layout);
         let lane = LaneView { predictions, lane: 0, among: &plan.predict, canvas, writes: canvas.writes(), layout };
         self.ranking.rank(&lane, &mut self.candidates);
-        if self.phase == Phase::Explore {
+        if self.stage == Stage::Explore {
             self.estimate(layout.block(self.block));
         }
         // By the schedule alone: in an order by position, too, all that pass are taken.

@@ -6,7 +6,7 @@ use crate::{choices, event::Commit, turn::View};
 
 choices! {
     /// Origin from which the forwards to a refresh of the response are counted.
-    pub enum Phase {
+    pub enum CountFrom {
         /// Count from the first forward, as released.
         Up = "up",
         /// Count from the last step of a fixed number of steps, as published; the first forward always refreshes.
@@ -26,8 +26,8 @@ choices! {
 
 /// Rule by which a refresh is due.
 #[derive(Debug)]
-pub(super) struct Rule {
-    pub phase: Phase,
+pub(super) struct Intervals {
+    pub phase: CountFrom,
     pub count: Count,
     /// Forwards, or tokens, from one refresh to the next.
     pub prompt: usize,
@@ -66,13 +66,13 @@ impl Track {
     }
 
     /// Returns what the forward that comes computes as a whole.
-    pub(super) fn due(&self, rule: &Rule) -> Due {
+    pub(super) fn due(&self, rule: &Intervals) -> Due {
         let first = self.forwards == 0;
         let counted = |every: usize, tokens: usize| match (rule.count, rule.phase) {
             (Count::Tokens, _) => tokens >= every,
             // Counted from the last step, which is number 1, to the first.
-            (Count::Forwards, Phase::Down) => rule.steps.saturating_sub(self.forwards).is_multiple_of(every),
-            (Count::Forwards, Phase::Up) => self.forwards.is_multiple_of(every),
+            (Count::Forwards, CountFrom::Down) => rule.steps.saturating_sub(self.forwards).is_multiple_of(every),
+            (Count::Forwards, CountFrom::Up) => self.forwards.is_multiple_of(every),
         };
         Due {
             prompt: first || counted(rule.prompt, self.prompt_tokens),
