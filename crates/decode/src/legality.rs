@@ -4,10 +4,10 @@
 use demask_step::{Mask, MaskKind};
 
 use crate::{
-    cache::{CACHES, CacheSpec, Memory},
-    decoder::{DecoderMethod, DecoderSpec, Promise},
+    caches::CACHES,
     error::{self, OptionsError},
-    method::SessionOptions,
+    method::{CacheSpec, DecoderMethod, DecoderSpec, Promise, SessionOptions},
+    policy::Memory,
     schedule::Schedule,
     spec::{Method, Spec, alternatives},
     transfer::{OwnRule, Remasking},
@@ -79,7 +79,7 @@ pub fn exactness_with(decoder: &DecoderSpec, cache: &CacheSpec, memory: Memory) 
 }
 
 /// Refuses methods that cannot decode the model, and what holds of all methods: why in one sentence, and what can. What
-/// one method alone forbids is its own [`check`](crate::decoder::DecoderKind::check).
+/// one method alone forbids is its own [`check`](crate::methods::DecoderKind::check).
 pub fn check(options: &SessionOptions) -> Result<(), OptionsError> {
     let SessionOptions { facts, decoder, cache, remasking, .. } = options;
     check_model(cache, facts.mask.kind())?;
@@ -185,7 +185,7 @@ mod tests {
     use demask_step::Mask;
 
     use super::*;
-    use crate::{CanvasSpec, ModelFacts, Session, cache::CACHES, decoder::DECODERS};
+    use crate::{CanvasSpec, ModelFacts, Session, caches::CACHES, methods::DECODERS};
 
     /// Reports whether a session can be made of these methods.
     fn refusal(mask: Mask, decoder: &str, cache: &str, remasking: Remasking) -> Result<(), String> {
@@ -232,7 +232,7 @@ mod tests {
             free_rows: crate::FREE_ROWS,
         };
         let mut options = SessionOptions::new(facts, CanvasSpec::Prompt { tokens: vec![1], gen_length: 8 });
-        options.decoder = crate::decoder::FreeDave { d: crate::spec::OrAuto::Given(0), ..Default::default() }.into();
+        options.decoder = crate::methods::FreeDave { d: crate::spec::OrAuto::Given(0), ..Default::default() }.into();
         assert_eq!(
             Session::new(options).unwrap_err().to_string(),
             "freedave: d is \"0\", expected auto or a whole number from 1 to 256 (default: auto)"

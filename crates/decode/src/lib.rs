@@ -14,19 +14,19 @@
 //!
 //! Inside, three parts that never see each other make the decisions:
 //!
-//! * a [`Decoder`](decoder::Decoder) says which positions it wants predicted and what to commit of the answer; most of
+//! * a [`Decoder`](methods::Decoder) says which positions it wants predicted and what to commit of the answer; most of
 //!   them are a loop over blocks around a [`Transfer`](transfer::Transfer), the pure rule of how many predictions are
 //!   taken;
-//! * a [`CachePolicy`](cache::CachePolicy) says which rows are live and which keys they see;
+//! * a [`CachePolicy`](caches::CachePolicy) says which rows are live and which keys they see;
 //! * the [`Session`] owns the canvas, writes the commits, applies the stop rule and counts.
 //!
-//! Every method is one file with one line in a registry ([`decoder::DECODERS`], [`cache::CACHES`]) that parsing
+//! Every method is one file with one line in a registry ([`methods::DECODERS`], [`caches::CACHES`]) that parsing
 //! ([`spec`]), [`legality`] and documentation read. Methods of other crates join them in a [`Registry`].
 #![forbid(unsafe_code)]
 
-pub mod cache;
+mod blockwise;
+pub mod caches;
 pub mod canvas;
-pub mod decoder;
 mod error;
 pub mod event;
 mod facts;
@@ -34,6 +34,7 @@ mod guide;
 pub mod layout;
 pub mod legality;
 mod method;
+pub mod methods;
 pub mod names;
 mod options;
 mod policy;
@@ -48,15 +49,14 @@ mod stop_rule;
 pub mod transfer;
 mod turn;
 
-pub use cache::{CacheSpec, Memory};
-pub use decoder::DecoderSpec;
 pub use error::OptionsError;
 pub use event::{Commit, Counts, Event, Finish, GuideCounts, Logprob, Output, Replacement, Started};
 pub use facts::{CanvasSpec, FREE_ROWS, ModelFacts};
 pub use guide::{Agreement, Alignment, GuideOptions, GuideText, GuideUse, Translator};
 pub use layout::Layout;
 pub use legality::Exactness;
-pub use method::{SessionOptions, Setup};
+pub use method::{CacheSpec, DecoderSpec, SessionOptions, Setup};
+pub use policy::Memory;
 pub use receipt::DecodingReceipt;
 pub use recommended::{Named, Others, complete, recommended};
 pub use registry::Registry;

@@ -10,7 +10,7 @@ use crate::{
     layout::Layout,
     policy::{CachePolicy, Memory},
     schedule::{Clock, Schedule},
-    spec::{About, Parameters, Spec, Value},
+    spec::{About, Parameters, Spec, Value, require_sound},
     stop_rule::StopRule,
     transfer::{OwnRule, Ranking, Remasking},
     turn::Decoder,
@@ -29,9 +29,28 @@ choices! {
 /// A decoder by name, with its parameters.
 pub type DecoderSpec = Spec<DecoderMethod>;
 
-/// A decoding method: its parameters, which [`parameters!`](crate::parameters) declares, say what it is and make a
-/// [`Decoder`].
-pub trait DecoderKind: Parameters {
+choices! {
+    /// Distribution whose probabilities and entropies a decoder compares with its thresholds (specs/models.md#7).
+    pub enum Confidence {
+        /// The softmax of the logits, whatever the temperature and the filters.
+        Clean = "clean",
+        /// The tempered and filtered distribution, as programs of Dream, SDAR, LLaDA2 and RND1 read it.
+        Tempered = "tempered",
+    }
+}
+
+impl From<Confidence> for ConfidenceOf {
+    fn from(confidence: Confidence) -> Self {
+        match confidence {
+            Confidence::Clean => Self::Raw,
+            Confidence::Tempered => Self::Drawn,
+        }
+    }
+}
+
+/// A decoding method: its parameters, which [`parameters!`](crate::parameters) declares, say what it is. They are a
+/// [`Transfer`](crate::transfer::Transfer), the rule of the loop over blocks, or have a [loop](DecoderLoop) of their own.
+pub trait DecoderKind: Parameters + DecoderLoop {
     /// The name on the command line and in reports.
     const NAME: &'static str;
     /// One line: what it does.
@@ -50,8 +69,12 @@ pub trait DecoderKind: Parameters {
     fn check(&self, _setup: &Setup<'_>) -> Result<(), OptionsError> {
         Ok(())
     }
+}
 
-    /// Makes one for a canvas whose forwards this cache policy plans.
+/// The loop of a decoding method. A [`Transfer`](crate::transfer::Transfer) has
+/// [`Blockwise`](crate::methods::Blockwise) for its loop.
+pub trait DecoderLoop {
+    /// Makes the decoder of a canvas whose forwards this cache policy plans.
     fn build(&self, setup: &Setup<'_>, cache: &dyn CachePolicy) -> Box<dyn Decoder>;
 }
 
@@ -62,7 +85,7 @@ pub struct DecoderTraits {
     pub promise: Promise,
     /// Records whether Dream's `origin`, which chooses positions by itself, can drive it.
     pub takes_origin: bool,
-    /// Records whether it names its commits before the forward ([`Query::foreseen`](crate::decoder::Query::foreseen))
+    /// Records whether it names its commits before the forward ([`Query::foreseen`](crate::methods::Query::foreseen))
     /// wherever the order of commits does not depend on what is predicted.
     pub foresees: bool,
     /// Steps over all blocks, if its parameters name them.
@@ -80,7 +103,7 @@ pub struct DecoderTraits {
     /// Forwards that commit nothing before one that does, at most.
     pub idle: usize,
     /// Forwards of a block beside those that fill its masks, at most, of a decoder that revises what it has written: a token
-    /// is open until the decoder [closes](crate::decoder::Progress::closes) its block. None if a commit is final.
+    /// is open until the decoder [closes](crate::methods::Progress::closes) its block. None if a commit is final.
     pub revises: Option<usize>,
 }
 
@@ -111,8 +134,9 @@ pub struct DecoderMethod {
 }
 
 impl DecoderMethod {
-    /// Makes the entry of a method.
+    /// Makes the entry of a method. A name or parameters that could not be typed, read and printed do not compile.
     pub const fn of<K: DecoderKind>() -> Self {
+        const { require_sound(K::NAME, K::TABLE) };
         Self {
             about: About::new::<K>(K::NAME, K::SUMMARY, K::SOURCE, K::ATTENTION),
             traits: |values| K::of_values(values).traits(),
@@ -204,8 +228,9 @@ pub struct CacheMethod {
 }
 
 impl CacheMethod {
-    /// Makes the entry of a method.
+    /// Makes the entry of a method. A name or parameters that could not be typed, read and printed do not compile.
     pub const fn of<K: CacheKind>() -> Self {
+        const { require_sound(K::NAME, K::TABLE) };
         Self {
             about: About::new::<K>(K::NAME, K::SUMMARY, K::SOURCE, K::ATTENTION),
             traits: |values| K::of_values(values).traits(),

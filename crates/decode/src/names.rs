@@ -42,8 +42,13 @@ pub fn in_a_line(text: &str) -> String {
 }
 
 /// Returns whether two names are the same, whatever their case, with hyphens or underscores.
-pub fn same(left: &str, right: &str) -> bool {
-    left.len() == right.len() && left.bytes().map(fold).eq(right.bytes().map(fold))
+pub const fn same(left: &str, right: &str) -> bool {
+    let (left, right) = (left.as_bytes(), right.as_bytes());
+    let mut index = 0;
+    while index < left.len() && index < right.len() && fold(left[index]) == fold(right[index]) {
+        index += 1;
+    }
+    index == left.len() && index == right.len()
 }
 
 /// The known name at the smallest edit distance, if it is near enough to be what was meant.
@@ -56,7 +61,7 @@ pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
     (distance <= (name.len() / 3).max(2) && distance < found.len()).then_some(name)
 }
 
-fn fold(byte: u8) -> u8 {
+const fn fold(byte: u8) -> u8 {
     if byte == b'-' { b'_' } else { byte.to_ascii_lowercase() }
 }
 

@@ -3,10 +3,10 @@
 use demask_step::{ConfidenceOf, FilterOrder, MaskKind};
 
 use crate::{
-    cache::{Block, CacheSpec, Causal, NoCache},
-    decoder::DECODERS,
+    caches::{Block, Causal, NoCache},
     facts::{CanvasSpec, ModelFacts},
-    method::{DecoderSpec, SessionOptions},
+    method::{CacheSpec, DecoderSpec, SessionOptions},
+    methods::DECODERS,
     schedule::Schedule,
     spec::Method,
     stop_rule::StopRule,

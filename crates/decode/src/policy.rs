@@ -1,6 +1,6 @@
 //! What a cache policy does for a session: it plans the rows of each forward.
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 use demask_step::{LayerRows, Position, SequenceNeeds, StepPlan};
 
@@ -66,6 +66,13 @@ pub trait CachePolicy: fmt::Debug + Send {
     /// Learns that a plan was run and what came of it. `view` is the canvas that was run, before these commits; if drafts
     /// were run, the accepted one held some of them already ([`Progress::held`]).
     fn observe(&mut self, view: &View<'_>, plan: &StepPlan, progress: &Progress);
+
+    /// Returns the positions whose K/V the next forward keeps of the accepted draft, of a policy of state; asked once after each
+    /// forward that it [observes](Self::observe). Of a policy with a history the session keeps all that the draft wrote. By
+    /// default none.
+    fn keeps(&mut self) -> Option<Range<Position>> {
+        None
+    }
 
     /// Gets the lists of a plan that was run, to fill them again without an allocation.
     fn reclaim(&mut self, _layers: LayerRows) {}

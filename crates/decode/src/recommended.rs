@@ -4,9 +4,9 @@
 use demask_step::{Mask, MaskKind};
 
 use crate::{
-    CacheSpec, DecoderSpec, SessionOptions,
-    cache::{Block, Causal, Dual, NoCache, Prefix},
-    decoder::{DECODERS, Promise, Threshold},
+    caches::{Block, Causal, Dual, NoCache, Prefix},
+    method::{CacheSpec, DecoderSpec, Promise, SessionOptions},
+    methods::{DECODERS, Threshold},
     options::exact_cache,
     resolve,
     spec::Method,

@@ -1,10 +1,11 @@
 //! The methods that a program knows: those of this crate, and others that it adds.
 
 use crate::{
-    cache::{CACHES, CacheMethod, CacheSpec},
-    decoder::{DECODERS, DecoderMethod, DecoderSpec},
+    caches::CACHES,
+    method::{CacheMethod, CacheSpec, DecoderMethod, DecoderSpec},
+    methods::DECODERS,
     names::same,
-    spec::{About, Kind, Method, Parameter, Spec, SpecError},
+    spec::{Method, Spec, SpecError},
 };
 
 /// The decoders and cache policies that specs are read with.
@@ -14,7 +15,7 @@ use crate::{
 ///
 /// let registry = Registry::default();
 /// assert_eq!(registry.decoder("threshold").unwrap().to_string(), "threshold:tau=0.9");
-/// let twice = registry.with_decoder(&demask_decode::decoder::DECODERS[0]).unwrap_err();
+/// let twice = registry.with_decoder(&demask_decode::methods::DECODERS[0]).unwrap_err();
 /// assert_eq!(twice.to_string(), "decoder \"static\" is registered already as \"static\": give it another name");
 /// ```
 #[derive(Debug, Clone)]
@@ -78,92 +79,15 @@ pub enum RegistryError {
         /// The name that it is registered under.
         known: &'static str,
     },
-    /// A name that could not be typed.
-    #[error(
-        "{what} has the name \"{name}\", expected one without spaces and without any of : , = \" in it: \
-         give it another name"
-    )]
-    Name {
-        /// `decoder` or `cache`, or the parameter of which one.
-        what: String,
-        /// The name.
-        name: &'static str,
-    },
-    /// A parameter that could not be read or printed.
-    #[error("{what} {method}: parameter \"{parameter}\" {problem}")]
-    Parameter {
-        /// `decoder` or `cache`.
-        what: &'static str,
-        /// The method's name.
-        method: &'static str,
-        /// The parameter's key.
-        parameter: &'static str,
-        /// Problem, and what to do.
-        problem: String,
-    },
 }
 
 fn add<M: Method>(known: &mut Vec<&'static M>, method: &'static M) -> Result<(), RegistryError> {
     let about = method.about();
-    check(M::WHAT, about)?;
     if let Some(other) = known.iter().find(|other| same(other.about().name, about.name)) {
         return Err(RegistryError::Taken { what: M::WHAT, name: about.name, known: other.about().name });
     }
     known.push(method);
     Ok(())
-}
-
-/// Refuses a description that cannot be read and printed.
-fn check(what: &'static str, about: &About) -> Result<(), RegistryError> {
-    if !can_be_typed(about.name) {
-        return Err(RegistryError::Name { what: what.to_owned(), name: about.name });
-    }
-    for (index, parameter) in about.parameters.iter().enumerate() {
-        if !can_be_typed(parameter.name) {
-            let what = format!("a parameter of {what} {}", about.name);
-            return Err(RegistryError::Name { what, name: parameter.name });
-        }
-        if let Some(problem) = problem(parameter, &about.parameters[..index]) {
-            return Err(RegistryError::Parameter { what, method: about.name, parameter: parameter.name, problem });
-        }
-    }
-    Ok(())
-}
-
-/// Returns the problem of a parameter that stands behind others.
-fn problem(parameter: &Parameter, before: &[Parameter]) -> Option<String> {
-    let Parameter { name, kind, .. } = *parameter;
-    if same(name, "name") {
-        return Some("has the key that names the method in JSON: give it another key".into());
-    }
-    if let Some(other) = before.iter().find(|other| same(other.name, name)) {
-        return Some(format!("is declared already as \"{}\": give it another key", other.name));
-    }
-    let empty = match kind.of_values() {
-        Kind::Count { least, most } => least > most,
-        Kind::Number { least, most } => !(least <= most && least.is_finite() && most.is_finite()),
-        Kind::Flag | Kind::Or(..) => false,
-        Kind::Choice(words) => words.is_empty(),
-    };
-    if empty {
-        return Some(format!("takes {kind}, which nothing is: correct its bounds"));
-    }
-    if let Kind::Choice(words) = kind.of_values() {
-        let twice = |&(index, word): &(usize, &&str)| words[..index].iter().any(|other| same(other, word));
-        if let Some((_, word)) = words.iter().enumerate().find(twice) {
-            return Some(format!("takes \"{word}\" twice: give each word once"));
-        }
-        if let Some(word) = words.iter().find(|word| !can_be_typed(word)) {
-            return Some(format!("takes \"{word}\", which cannot be typed: leave spaces and : , = \" out of it"));
-        }
-    }
-    let default = parameter.default();
-    (!kind.holds(default)).then(|| format!("has the default {default}, expected {kind}: correct one of them"))
-}
-
-/// Reports whether a word can stand in a spec.
-fn can_be_typed(word: &str) -> bool {
-    !word.is_empty() && !word.contains(|letter: char| letter.is_whitespace() || ":,=\"".contains(letter))
 }
 
 #[cfg(test)]
@@ -172,12 +96,12 @@ mod tests {
 
     use super::*;
     use crate::{
-        cache::{CacheKind, CachePolicy, Memory},
-        decoder::{Progress, Query, View},
         legality::{Exactness, exactness},
-        method::Setup,
+        method::{CacheKind, Setup},
         parameters,
-        spec::Parameters,
+        policy::{CachePolicy, Memory},
+        spec::{Kind, Parameters},
+        turn::{Progress, Query, View},
     };
 
     #[derive(Debug)]
@@ -228,42 +152,14 @@ mod tests {
     });
     foreign!(taken, "Free-Cache", {});
     foreign!(taken_by_case, "DUAL", {});
-    foreign!(unnamed, "", {});
-    foreign!(spaced, "a b", {});
-    foreign!(colon, "a:b", {});
-    foreign!(keyless, "keyless", {
-        /// nothing
-        pub x as "a,b": bool = false;
-    });
-    foreign!(twice, "twice", {
-        /// one
-        pub a_b: bool = false;
-        /// the same
-        pub other as "A-B": bool = false;
-    });
-    foreign!(outside, "outside", {
-        /// too small
-        pub every: usize = 0, Kind::count(1, 64);
-    });
-    foreign!(empty, "empty", {
-        /// nothing fits
-        pub every: Option<f32> = None, Kind::number(2.0, 1.0);
-    });
-    foreign!(json, "json", {
-        /// taken in JSON
-        pub of as "name": bool = false;
-    });
 
     #[test]
-    fn every_method_of_this_crate_is_sound() {
-        for (what, about) in DECODERS
-            .iter()
-            .map(|method| (DecoderMethod::WHAT, method.about()))
-            .chain(CACHES.iter().map(|method| (CacheMethod::WHAT, method.about())))
-        {
-            assert_eq!(check(what, about), Ok(()), "{}", about.name);
+    fn every_method_of_this_crate_says_what_it_is() {
+        for about in DECODERS.iter().map(Method::about).chain(CACHES.iter().map(Method::about)) {
             assert!(!about.summary.is_empty() && !about.source.is_empty(), "{}", about.name);
-            assert!(about.parameters.iter().all(|parameter| !parameter.doc.is_empty()), "{}", about.name);
+            for parameter in about.parameters {
+                assert!(!parameter.doc.is_empty() && parameter.kind.holds(parameter.default()), "{}", about.name);
+            }
         }
     }
 
@@ -285,45 +181,11 @@ mod tests {
     }
 
     #[test]
-    fn unsound_methods_are_refused_in_plain_words() {
+    fn names_that_are_taken_are_refused_in_plain_words() {
         let known = || Registry::default().with_cache(&sound::METHOD).unwrap();
         for (method, refusal) in [
             (&sound::METHOD, "cache \"windowed\" is registered already as \"windowed\": give it another name"),
             (&taken_by_case::METHOD, "cache \"DUAL\" is registered already as \"dual\": give it another name"),
-            (
-                &unnamed::METHOD,
-                "cache has the name \"\", expected one without spaces and without any of : , = \" in it: \
-                 give it another name",
-            ),
-            (
-                &spaced::METHOD,
-                "cache has the name \"a b\", expected one without spaces and without any of : , = \" in it: \
-                 give it another name",
-            ),
-            (
-                &colon::METHOD,
-                "cache has the name \"a:b\", expected one without spaces and without any of : , = \" in it: \
-                 give it another name",
-            ),
-            (
-                &keyless::METHOD,
-                "a parameter of cache keyless has the name \"a,b\", expected one without spaces and without any of \
-                 : , = \" in it: give it another name",
-            ),
-            (&twice::METHOD, "cache twice: parameter \"A-B\" is declared already as \"a_b\": give it another key"),
-            (
-                &outside::METHOD,
-                "cache outside: parameter \"every\" has the default 0, expected a whole number from 1 to 64: \
-                 correct one of them",
-            ),
-            (
-                &empty::METHOD,
-                "cache empty: parameter \"every\" takes a number from 2 to 1, which nothing is: correct its bounds",
-            ),
-            (
-                &json::METHOD,
-                "cache json: parameter \"name\" has the key that names the method in JSON: give it another key",
-            ),
         ] {
             assert_eq!(known().with_cache(method).unwrap_err().to_string(), refusal);
         }

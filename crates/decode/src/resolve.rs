@@ -4,12 +4,11 @@ use demask_step::{Mask, MaskKind, Position, TokenId};
 
 use crate::{
     canvas::Canvas,
-    decoder::DecoderTraits,
     error::{self, OptionsError},
     facts::{CanvasSpec, ModelFacts},
     layout::Layout,
     legality,
-    method::{SessionOptions, Setup},
+    method::{DecoderTraits, SessionOptions, Setup},
     schedule::{Clock, Schedule},
 };
 

@@ -10,8 +10,8 @@ use std::{
 use crate::common::{facts, options};
 use demask_decode::{
     CacheSpec, DecoderSpec, Exactness, GuideOptions, OptionsError, Session,
-    cache::CACHES,
-    decoder::DECODERS,
+    caches::CACHES,
+    methods::DECODERS,
     recommended,
     spec::{About, Method, Value},
 };

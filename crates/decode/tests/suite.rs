@@ -1,6 +1,6 @@
 //! Every method of the registries, held to what every method must hold.
 
-use demask_decode::{cache::CACHES, decoder::DECODERS};
+use demask_decode::{caches::CACHES, methods::DECODERS};
 use demask_testkit::suite;
 
 #[test]

@@ -9,9 +9,8 @@ use std::error::Error;
 use demask::{
     Model, Options, Registry,
     methods::{
-        Memory, Setup,
-        cache::{CacheKind, CacheMethod, CachePolicy},
-        decoder::{Progress, Query, View},
+        Memory, Progress, Query, Setup, View,
+        caches::{CacheKind, CacheMethod, CachePolicy},
         parameters,
         spec::Kind,
         step::{MaskKind, Position, StepPlan},

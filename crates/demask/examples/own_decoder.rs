@@ -9,10 +9,7 @@ use std::error::Error;
 use demask::{
     Model, Options, Registry,
     methods::{
-        Remasking, Setup,
-        cache::CachePolicy,
-        decoder::{Blockwise, Decoder, DecoderKind, DecoderMethod},
-        parameters,
+        DecoderKind, DecoderMethod, parameters,
         spec::Kind,
         step::MaskKind,
         transfer::{Candidate, State, Transfer},
@@ -35,24 +32,11 @@ impl DecoderKind for MarginDrop {
     const SUMMARY: &'static str = "every token whose confidence lies within a margin of the best one's";
     const SOURCE: &'static str = "this example";
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal];
-
-    fn build(&self, setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
-        // The loop over blocks is everybody's; the rule is our own.
-        let run = setup.ranking.remasking == Remasking::LeftToRight;
-        Box::new(Blockwise::new(WithinMargin { delta: self.delta, run }, setup))
-    }
 }
 
-/// The rule: the surest prediction of the first block, and those that follow it closely.
-#[derive(Debug)]
-struct WithinMargin {
-    delta: f32,
-    /// The order is kept, and what comes first must be sure too: for an order that is not by confidence but by position.
-    run: bool,
-}
-
-impl Transfer for WithinMargin {
-    fn choose(&self, _state: &State, candidates: &mut [Candidate]) -> usize {
+/// The rule of the loop over blocks: the surest prediction of the first block, and those that follow it closely.
+impl Transfer for MarginDrop {
+    fn choose(&self, state: &State, candidates: &mut [Candidate]) -> usize {
         // What is no number is not sure.
         let confidence = |candidate: &Candidate| candidate.confidence.max(0.0);
         let Some(first) = candidates.first() else { return 0 };
@@ -61,7 +45,8 @@ impl Transfer for WithinMargin {
         let candidates = &mut candidates[..within];
         let best = candidates.iter().map(confidence).fold(0.0, f32::max);
         let close = |candidate: &Candidate| confidence(candidate) >= best - self.delta;
-        if !self.run {
+        // An order by position is kept: what comes first must be sure too.
+        if !state.is_run() {
             // Candidates come in the order of commits, and a rule takes the first: those that are close move to the front.
             candidates.sort_by_key(|candidate| !close(candidate));
         }

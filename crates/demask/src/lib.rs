@@ -83,8 +83,8 @@ use opened::Opened;
 /// that reads its name. The examples `own_decoder` and `own_cache` are complete.
 pub mod methods {
     pub use demask_decode::{
-        CanvasSpec, Commit, Layout, Memory, ModelFacts, OptionsError, Remasking, SessionOptions, Setup, cache, canvas,
-        decoder, parameters, schedule, spec, transfer,
+        CanvasSpec, Commit, Layout, Memory, ModelFacts, OptionsError, Remasking, SessionOptions, Setup, caches, canvas,
+        methods::*, parameters, schedule, spec, transfer,
     };
     pub use demask_step as step;
 }

@@ -121,6 +121,10 @@ fn forwards_of_the_scheduler() {
     for decoder in ["edit", "edit:penalty=0.5", "edit:tau=0.5,edit=0.4,post=2,confirm,penalty=2"] {
         ticks_of(&specs()[2].1, decoder, "block", 0.0);
     }
+    let context = ArchSpec { attention: Mask::Context { context: 0, block: 4 }, ..specs().remove(2).1 };
+    for decoder in ["selfspec:block=3", "selfspec:block=5,tau=0.02"] {
+        ticks_of(&context, decoder, "causal", 0.0);
+    }
     for (decoder, cache) in [
         ("static", "dkv:refresh=4"),
         ("static", "dkv:variant=greedy"),

@@ -11,7 +11,7 @@ use crate::batch::{by_hand, question, same, together};
 use demask::internals::ModelByHand;
 use demask::internals::decode::{
     CacheSpec, CanvasSpec, DecoderSpec, Event, Registry, Session, SessionOptions, StopRule,
-    decoder::{FreeDave, Static},
+    methods::{FreeDave, Static},
     spec::OrAuto,
 };
 use demask::{Options, Prompt};

@@ -5,8 +5,8 @@ use std::{fmt::Write, fs, path::Path};
 
 use demask_checkpoint::{FAMILIES, Family};
 use demask_decode::{
-    CacheSpec, CanvasSpec, DecoderSpec, GuideOptions, ModelFacts, Session, SessionOptions, StopRule, cache::CACHES,
-    decoder::DECODERS,
+    CacheSpec, CanvasSpec, DecoderSpec, GuideOptions, ModelFacts, Session, SessionOptions, StopRule, caches::CACHES,
+    methods::DECODERS,
 };
 use demask_step::{Job, Lanes, Mask, Network, Pending, Position, Predictions, StepPlan, TokenId};
 use demask_testkit::scripted::Scripted;

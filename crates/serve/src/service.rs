@@ -14,7 +14,7 @@ use demask::{
     Handle, Model, Tenant,
     internals::{
         checkpoint::Tokenizer,
-        decode::{cache::CACHES, decoder::DECODERS},
+        decode::{caches::CACHES, methods::DECODERS},
     },
 };
 use http::{HeaderValue, Response, header, request::Parts};

@@ -1,7 +1,7 @@
 //! `demask tune`: the decoder and cache that cost least and keep a task's accuracy.
 
 use anyhow::anyhow;
-use demask::internals::decode::{cache::CacheMethod, decoder::DecoderMethod, names::UnknownName, spec::Method};
+use demask::internals::decode::{caches::CacheMethod, methods::DecoderMethod, names::UnknownName, spec::Method};
 use demask_eval::{
     report::{self, Numbers, Summary},
     run::{

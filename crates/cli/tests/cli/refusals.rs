@@ -10,7 +10,7 @@ use demask::internals::{
         isa::{Isa, Tier},
         pool,
     },
-    decode::{cache::CACHES, decoder::DECODERS},
+    decode::{caches::CACHES, methods::DECODERS},
 };
 
 use crate::harness::{Run, command, demask, demask_with_input, project};

@@ -50,7 +50,7 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DecoderSpec, decoder::Guided};
+    use crate::{DecoderSpec, methods::Guided};
 
     fn rule(spec: &str) -> Rule {
         let Guided { agreement, k, tau, .. } = spec.parse::<DecoderSpec>().unwrap().parameters().unwrap();

@@ -4,8 +4,8 @@ use demask_step::{Blend, BlendWith, ForwardInput, TokenId};
 
 use super::request::{Kept, read};
 use crate::{
-    cache::CachePolicy,
-    decoder::{Drafts, Query, View},
+    policy::CachePolicy,
+    turn::{Drafts, Query, View},
 };
 
 /// The unconditional sequence of the next forward.

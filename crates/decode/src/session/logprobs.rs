@@ -4,8 +4,8 @@ use demask_step::{Lanes, NO_TOKEN, Position, Predictions, StepPlan, TokenId};
 
 use crate::{
     canvas::Canvas,
-    decoder::{Judgement, Progress},
     event::Logprob,
+    turn::{Judgement, Progress},
 };
 
 /// Value of positions without a prediction.

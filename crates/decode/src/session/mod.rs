@@ -15,12 +15,12 @@ use demask_step::{
 };
 
 use crate::{
-    cache::{CachePolicy, Memory, Upkeep},
     canvas::Canvas,
-    decoder::{Accepted, Answer, Decoder, Intent, Progress, Query, Turn, Turned, View, Whose, take_musts},
     event::{Commit, Event, Replacement},
     layout::Layout,
     method::SessionOptions,
+    policy::{CachePolicy, Memory, Upkeep},
+    turn::{Accepted, Answer, Decoder, Intent, Progress, Query, Turn, Turned, View, Whose, take_musts},
 };
 
 use guidance::Twin;
@@ -158,19 +158,21 @@ impl Session {
         self.events.push(self.tally.event(&self.progress, masks, settled));
     }
 
-    /// Under a cache policy whose slots have a history, what the accepted draft computed is part of it.
+    /// Keeps what the accepted draft computed: all of it under a cache policy whose slots have a history, else what the policy
+    /// says.
     fn keep_accepted(&mut self) {
-        if self.cache.memory() == Memory::OfState {
-            return;
-        }
+        let rows = self.cache.keeps();
         for (request, kept) in self.requests[..self.running].iter_mut().zip(&mut self.kept) {
             if let Some(Keep { positions, .. }) = request.plan.keep.take() {
                 kept.positions = positions;
             }
-            if let Some(Accepted { lane, .. }) = self.progress.draft {
-                kept.lane = Some(lane);
-                kept.positions.clone_from(&request.plan.live);
+            let Some(Accepted { lane, .. }) = self.progress.draft else { continue };
+            match (self.cache.memory(), &rows) {
+                (Memory::OfHistory, _) => kept.positions.clone_from(&request.plan.live),
+                (Memory::OfState, Some(rows)) => kept.positions.set_range(rows.clone()),
+                (Memory::OfState, None) => continue,
             }
+            kept.lane = Some(lane);
         }
     }
 

@@ -6,13 +6,11 @@ use demask_step::{Position, SequenceNeeds, TokenId};
 
 use super::{Phase, Session};
 use crate::{
-    cache::CacheSpec,
-    decoder::DecoderSpec,
     error::OptionsError,
     event::{Counts, Event, Finish, Logprob, Output},
     layout::Layout,
     legality::{self, Exactness},
-    method::SessionOptions,
+    method::{CacheSpec, DecoderSpec, SessionOptions},
     receipt::DecodingReceipt,
     transfer::OwnRule,
 };

@@ -5,10 +5,10 @@ use demask_step::{
 };
 
 use crate::{
-    cache::CachePolicy,
-    decoder::{Decoder, Drafts},
     layout::Layout,
     method::SessionOptions,
+    policy::CachePolicy,
+    turn::{Decoder, Drafts},
 };
 
 /// Refills a request's tokens for its plan's live positions, lane after lane.
@@ -27,10 +27,10 @@ pub(super) fn read(request: &mut ForwardInput, tokens: &[TokenId], drafts: &Draf
     }
 }
 
-/// Drafts of the last forward that the next forward of a sequence keeps, if the cache policy's slots have a history.
+/// Drafts of the last forward that the next forward of a sequence keeps.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Kept {
-    /// Lane of the kept draft; none if the last forward ran no drafts.
+    /// Lane of the kept draft; none if nothing of the last forward is kept.
     pub(super) lane: Option<u32>,
     pub(super) positions: Positions,
 }

@@ -10,12 +10,12 @@ use super::{
     tally::Tally,
 };
 use crate::{
-    decoder::{Blockwise, Progress, Query},
+    blockwise::Blockwise,
     error::OptionsError,
     legality,
-    method::SessionOptions,
-    method::Setup,
+    method::{SessionOptions, Setup},
     resolve::{Resolved, resolve},
+    turn::{Progress, Query},
 };
 
 impl Session {

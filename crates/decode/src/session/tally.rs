@@ -3,11 +3,11 @@
 use demask_step::{ForwardInput, Lanes, Predictions};
 
 use crate::{
-    decoder::{Judgement, Progress},
     event::{Commit, Counts, Event},
     legality::Exactness,
     method::SessionOptions,
     receipt::DecodingReceipt,
+    turn::{Judgement, Progress},
 };
 
 /// A forward of the diffusion model.

@@ -4,7 +4,7 @@
 //! declaration, and a spec gives the struct back.
 //!
 //! ```
-//! use demask_decode::{DecoderSpec, decoder::Threshold};
+//! use demask_decode::{DecoderSpec, methods::Threshold};
 //! let spec: DecoderSpec = "threshold:tau=0.8,strict".parse().unwrap();
 //! assert_eq!(spec.to_string(), "threshold:tau=0.8,strict=true");
 //! assert_eq!(spec, Threshold { tau: 0.8, strict: true, ..Threshold::default() }.into());
@@ -12,6 +12,7 @@
 //! ```
 
 mod parameters;
+mod sound;
 
 use std::{any::TypeId, fmt, str::FromStr};
 
@@ -19,7 +20,8 @@ use demask_step::MaskKind;
 
 use crate::names::{UnknownName, in_a_line, same};
 
-pub use parameters::{Field, Kind, OrAuto, Parameter, Parameters, Value};
+pub use parameters::{Field, Kind, OrAuto, Parameter, Parameters, Preset, Value};
+pub(crate) use sound::require_sound;
 
 /// Facts about a method: everything that documentation and parsing need.
 #[derive(Debug, Clone, Copy)]

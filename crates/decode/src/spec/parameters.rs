@@ -29,9 +29,10 @@ impl Parameter {
         self
     }
 
-    /// Narrows its values. Bounds of another kind than the field's do not compile.
-    pub const fn within(mut self, kind: Kind) -> Self {
+    /// Narrows its values. Bounds of another kind than the field's, or without its default, do not compile.
+    pub const fn within(mut self, kind: Kind, default: Value) -> Self {
         assert!(self.kind.is_like(kind), "the bounds are not of the field's type");
+        assert!(kind.holds(default), "the default is outside of the bounds: correct one of them");
         self.kind = kind;
         self
     }
@@ -121,17 +122,23 @@ impl Kind {
     }
 
     /// Reports whether a value, if there is one, is of this kind and within its bounds.
-    pub(crate) fn holds(self, value: Value) -> bool {
+    pub(crate) const fn holds(self, value: Value) -> bool {
         match (self, value) {
             (_, Value::Fit) | (Self::Flag, Value::Flag(_)) => true,
-            (Self::Count { least, most }, Value::Count(count)) => (least..=most).contains(&count),
-            // A range contains no NaN, and its bounds are finite.
-            (Self::Number { least, most }, Value::Number(number)) => (least..=most).contains(&number),
-            (Self::Choice(words), Value::Choice(word)) => words.contains(&word),
-            (Self::Or(word, kind), value) => value == Value::Choice(word) || kind.holds(value),
+            (Self::Count { least, most }, Value::Count(count)) => least <= count && count <= most,
+            // No NaN is within bounds, which are finite.
+            (Self::Number { least, most }, Value::Number(number)) => least <= number && number <= most,
+            (Self::Choice(words), Value::Choice(word)) => has_word(words, word),
+            (Self::Or(word, _), Value::Choice(found)) if same(word, found) => true,
+            (Self::Or(_, kind), value) => kind.holds(value),
             _ => false,
         }
     }
+}
+
+/// Reports whether a word is one of these.
+pub(super) const fn has_word(words: &[&str], word: &str) -> bool {
+    if let [others @ .., last] = words { same(last, word) || has_word(others, word) } else { false }
 }
 
 impl fmt::Display for Kind {
@@ -189,6 +196,10 @@ pub trait Field: Copy + PartialEq {
     fn of_value(value: Value) -> Option<Self>;
 }
 
+/// The default of a field that has narrower bounds, for constants: a number, or an `Option` or [`OrAuto`] of one.
+#[derive(Debug, Clone, Copy)]
+pub struct Preset<F>(pub F);
+
 macro_rules! plain_field {
     ($type:ty, $variant:ident, $kind:expr, $stored:ty) => {
         impl Field for $type {
@@ -200,6 +211,27 @@ macro_rules! plain_field {
 
             fn of_value(value: Value) -> Option<Self> {
                 if let Value::$variant(value) = value { Self::try_from(value).ok() } else { None }
+            }
+        }
+
+        impl Preset<$type> {
+            /// Returns it as a value.
+            pub const fn value(self) -> Value {
+                Value::$variant(self.0 as $stored)
+            }
+        }
+
+        impl Preset<Option<$type>> {
+            /// Returns it as a value.
+            pub const fn value(self) -> Value {
+                if let Some(value) = self.0 { Preset(value).value() } else { Value::Fit }
+            }
+        }
+
+        impl Preset<OrAuto<$type>> {
+            /// Returns it as a value.
+            pub const fn value(self) -> Value {
+                if let OrAuto::Given(value) = self.0 { Preset(value).value() } else { Value::Choice(AUTO) }
             }
         }
     };
@@ -267,8 +299,8 @@ pub trait Parameters: Copy + PartialEq + Default + fmt::Debug + Send + Sync + 's
 
 /// Declares the parameters of a method: a struct with its defaults, and what reads and documents it.
 ///
-/// A field's doc comment is its line in the documentation of methods. Behind the default may stand narrower bounds, and
-/// `as "key"` behind the name where people type another key than the field's name.
+/// A field's doc comment is its line in the documentation of methods. After the default may come narrower bounds of a number,
+/// and `as "key"` after the name where people type another key than the field's name.
 ///
 /// ```
 /// use demask_decode::{parameters, spec::{Kind, Parameters}};
@@ -316,7 +348,7 @@ macro_rules! parameters {
                     stringify!($field),
                     concat!($($doc),+),
                     || <$type as $crate::spec::Field>::value($default),
-                )$(.called($key))?$(.within($kind))?,
+                )$(.called($key))?$(.within($kind, $crate::spec::Preset::<$type>($default).value()))?,
             )*];
 
             fn values(&self) -> Vec<$crate::spec::Value> {

@@ -4,15 +4,8 @@
 //! descending, position ascending. A [`Transfer`] then says how many of the first are taken. Because every rule takes a
 //! prefix, its selections are nested for one set of predictions, which is what drafts need (specs/freedave.md#0).
 
-mod edit;
-mod entropy_bounded;
-mod factor;
 mod own;
-mod p2;
-mod quota;
 mod ranking;
-mod threshold;
-mod transferred;
 
 use std::fmt;
 
@@ -20,15 +13,8 @@ use demask_step::{HeadAsk, Position, Positions, Predictions, TokenId};
 
 use crate::{canvas::Canvas, event::Commit, layout::Layout, schedule::Tick};
 
-pub use edit::Edit;
-pub use entropy_bounded::{EntropyBounded, EntropyGap};
-pub use factor::Factor;
 pub use own::OwnRule;
-pub use p2::P2;
-pub use quota::Quota;
 pub use ranking::{Ranking, Remasking};
-pub use threshold::{Capped, Threshold};
-pub use transferred::Transferred;
 
 /// A prediction that may be taken.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -64,12 +50,21 @@ pub struct State {
     pub left: f64,
     /// Passes over the block that began without a mask, this one included; of decoders that revise.
     pub posts: usize,
+    /// Quantity that ranks the candidates.
+    pub remasking: Remasking,
+}
+
+impl State {
+    /// Reports whether the order is by position, so that a candidate may only be taken with all those before it.
+    pub fn is_run(&self) -> bool {
+        self.remasking == Remasking::LeftToRight
+    }
 }
 
 impl From<Tick> for State {
     /// Returns the state of a rule that asks for the schedule alone.
     fn from(tick: Tick) -> Self {
-        Self { tick, left: 0.0, posts: 0 }
+        Self { tick, left: 0.0, posts: 0, remasking: Remasking::LowConfidence }
     }
 }
 
@@ -113,9 +108,15 @@ pub trait Transfer: fmt::Debug + Send {
         false
     }
 
-    /// Reports whether the schedule's count is taken whatever is predicted.
+    /// Reports whether the schedule's count is taken whatever is predicted, wherever the order is known before.
     fn takes_quota(&self) -> bool {
         false
+    }
+
+    /// Returns the positions of the parts that each block is decoded in, from left to right. By default the block is decoded
+    /// at once.
+    fn part(&self) -> Option<usize> {
+        None
     }
 
     /// `candidates` come in the total order; the rule may reorder them and returns how many of the first are taken.
@@ -152,6 +153,10 @@ impl<T: Transfer + ?Sized> Transfer for Box<T> {
         (**self).takes_quota()
     }
 
+    fn part(&self) -> Option<usize> {
+        (**self).part()
+    }
+
     fn choose(&self, state: &State, candidates: &mut [Candidate]) -> usize {
         (**self).choose(state, candidates)
     }
@@ -171,7 +176,7 @@ impl<T: Transfer + ?Sized> Transfer for Box<T> {
 
 /// Candidates of one block with these confidences, for the tests of rules.
 #[cfg(test)]
-fn candidates(confidence: &[f32]) -> Vec<Candidate> {
+pub(crate) fn candidates(confidence: &[f32]) -> Vec<Candidate> {
     let with = |(&confidence, position)| Candidate {
         block: 0,
         position,

@@ -10,8 +10,8 @@ use demask_step::{
 
 use super::{Candidate, LaneView};
 use crate::{
-    decoder::View,
     names::{UnknownName, same},
+    turn::View,
 };
 
 /// Quantity that ranks predictions.

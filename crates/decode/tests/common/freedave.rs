@@ -1,7 +1,7 @@
 //! Parts that the tests of FreeDave share: runs on scripted networks, the caches that drafts are lossless over, and a
 //! model that knows its text.
 
-use demask_decode::{CacheSpec, Event, Exactness, Session, SessionOptions, StopRule, cache::CACHES};
+use demask_decode::{CacheSpec, Event, Exactness, Session, SessionOptions, StopRule, caches::CACHES};
 use demask_step::{ForwardInput, Job, Mask, NO_TOKEN, Network, Predictions, SequenceId, TokenId};
 use demask_testkit::scripted::Scripted;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use demask::internals::decode::{
-    cache::CacheMethod,
-    decoder::DecoderMethod,
+    caches::CacheMethod,
+    methods::DecoderMethod,
     spec::{Kind, Method, Spec, Value},
 };
 

@@ -24,8 +24,8 @@ use std::{cell::RefCell, fmt};
 
 use demask_decode::{
     CacheSpec, DecoderSpec, Exactness, Memory, Registry, Remasking, SessionOptions, Setup, StopRule,
-    cache::{CacheKind, CacheMethod, CachePolicy, CacheTraits},
-    decoder::{DecoderMethod, Progress, Promise, Query, View},
+    caches::{CacheKind, CacheMethod, CachePolicy, CacheTraits},
+    methods::{DecoderMethod, Progress, Promise, Query, View},
     parameters,
     spec::{About, Kind, Method, OrAuto, Value},
     transfer::Ranking,
@@ -210,7 +210,7 @@ impl Pair<'_> {
 
     /// Reports whether single drafts over slots with a history are the decoder without drafts.
     fn drafts_singly(&self, outcome: &Outcome) -> Result<(), Broken> {
-        let single = demask_decode::decoder::FreeDave { d: OrAuto::Given(1), ..Default::default() };
+        let single = demask_decode::methods::FreeDave { d: OrAuto::Given(1), ..Default::default() };
         if self.options.decoder != single.into() || outcome.memory_is(Memory::OfState) {
             return Ok(());
         }

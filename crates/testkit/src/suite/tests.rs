@@ -2,12 +2,12 @@
 
 use demask_decode::{
     CacheSpec, DecoderSpec, Memory, Setup,
-    cache::{CacheKind, CacheMethod, CachePolicy, CacheTraits, NoCache, Upkeep},
-    decoder::{
-        Answer, Decoder, DecoderKind, DecoderMethod, DecoderTraits, Intent, Progress, Promise, Query, Static,
-        Threshold, Turn, Turned, View,
-    },
+    caches::{CacheKind, CacheMethod, CachePolicy, CacheTraits, NoCache, Upkeep},
     event::Commit,
+    methods::{
+        Answer, Decoder, DecoderKind, DecoderLoop, DecoderMethod, DecoderTraits, Intent, Progress, Promise, Query,
+        Static, Threshold, Turn, Turned, View,
+    },
     parameters,
 };
 use demask_step::{HeadAsk, MaskKind, StepPlan};
@@ -56,7 +56,9 @@ macro_rules! broken_decoder {
                         _ => Ok(()),
                     }
                 }
+            }
 
+            impl DecoderLoop for BrokenDecoder {
                 fn build(&self, setup: &Setup<'_>, cache: &dyn CachePolicy) -> Box<dyn Decoder> {
                     let spec: DecoderSpec = match $fault {
                         Fault::Promises | Fault::Foresees | Fault::Repeats => {
@@ -228,7 +230,7 @@ impl CacheKind for Generous {
     const ATTENTION: &'static [MaskKind] = &[MaskKind::BlockCausal];
 
     fn build(&self, setup: &Setup<'_>) -> Box<dyn CachePolicy> {
-        Box::new(Leaving(CacheSpec::from(demask_decode::cache::Block::default()).build(setup)))
+        Box::new(Leaving(CacheSpec::from(demask_decode::caches::Block::default()).build(setup)))
     }
 }
 

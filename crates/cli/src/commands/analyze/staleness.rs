@@ -2,7 +2,7 @@
 
 use demask::internals::{
     Opened,
-    decode::{CacheSpec, DecoderSpec, cache::CACHES},
+    decode::{CacheSpec, DecoderSpec, caches::CACHES},
 };
 use demask::{Error, Options};
 

@@ -1,0 +1,118 @@
+//! The cache of causal models: the K/V of everything read so far; only new tokens are fed.
+
+use std::ops::Range;
+
+use demask_step::{Lanes, Mask, MaskKind, Position, SequenceNeeds, StepPlan};
+
+use crate::{
+    layout::Layout,
+    method::{CacheKind, CacheTraits, Setup},
+    parameters,
+    policy::{CachePolicy, Memory},
+    turn::{Progress, Query, View},
+};
+
+parameters! {
+    /// Cache of everything that a causal model has read.
+    pub struct Causal {}
+}
+
+impl CacheKind for Causal {
+    const NAME: &'static str = "causal";
+    const SUMMARY: &'static str = "exact cache of autoregressive models: every token is read once";
+    const SOURCE: &'static str = "transformers generate; specs/models.md#5";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Causal];
+
+    fn traits(&self) -> CacheTraits {
+        CacheTraits { exact: true, memory: Memory::OfState, ..CacheTraits::default() }
+    }
+
+    fn build(&self, _setup: &Setup<'_>) -> Box<dyn CachePolicy> {
+        Box::new(CausalCache { read: 0, written: 0, shift: 0, keep: None })
+    }
+}
+
+/// Slots `[0, read)` hold the K/V of final tokens, or will with the next forward.
+#[derive(Debug)]
+struct CausalCache {
+    read: Position,
+    /// Slots `[0, written)` hold them already.
+    written: Position,
+    /// Rows of the last forward's accepted draft that the next one has to keep.
+    keep: Option<Range<Position>>,
+    /// Distance from a prediction back to its row: that row may have to be read again.
+    shift: Position,
+}
+
+impl CachePolicy for CausalCache {
+    fn needs(&self, layout: &Layout) -> SequenceNeeds {
+        // The prompt is read in one forward.
+        SequenceNeeds { positions: layout.len(), rows: layout.response().max(1), ..SequenceNeeds::default() }
+    }
+
+    fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
+        if query.ahead {
+            // Nothing of this pass is kept: the rows see each other, and their slots are written anew.
+            let first = query.predict.first().unwrap_or(self.read).saturating_sub(1).min(self.read);
+            let end = query.predict.last().map_or(self.read, |last| last + 1);
+            plan.mask = Mask::Full;
+            plan.shift = Some(0);
+            plan.live.set_range(first..end);
+            plan.visible = end;
+            plan.hint.clone_from(&query.predict);
+            return;
+        }
+        let end = query.predict.last().unwrap_or(self.read);
+        // A prediction that was refused is asked for again: its row must be live, so it is read again.
+        let from = self.read.min(end.saturating_sub(view.shift));
+        plan.mask = view.layout.attention();
+        plan.live.set_range(from..end);
+        plan.visible = end;
+        plan.predict.clone_from(&query.predict);
+    }
+
+    fn observe(&mut self, view: &View<'_>, plan: &StepPlan, progress: &Progress) {
+        self.shift = view.shift;
+        // The plan kept what its last one's drafts had of it.
+        self.written = self.read;
+        if plan.predict.is_empty() {
+            return;
+        }
+        match (plan.lanes, progress.draft) {
+            (Lanes::Canvas, _) => {
+                self.read = plan.visible;
+                self.written = self.read;
+            }
+            (Lanes::Drafts(_), Some(_)) => {
+                // Of the rows that were fed, those whose tokens stand in the canvas now.
+                let from = plan.live.first().unwrap_or(self.read);
+                let fed = view.canvas.first_open_after(progress.held()) as Position;
+                let end = fed.min(plan.visible).max(from);
+                self.keep = Some(from..end);
+                self.read = end;
+            }
+            (Lanes::Drafts(_), None) => {}
+        }
+    }
+
+    fn keeps(&mut self) -> Option<Range<Position>> {
+        self.keep.take()
+    }
+
+    /// The prompt but for its last token, whose row makes the first prediction.
+    fn takes(&self, layout: &Layout) -> Position {
+        (layout.response() as Position).saturating_sub(1)
+    }
+
+    fn resume(&mut self, filled: Position) {
+        (self.read, self.written) = (filled, filled);
+    }
+
+    fn reusable(&self) -> Position {
+        self.written.saturating_sub(self.shift)
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::OfState
+    }
+}

@@ -1,0 +1,50 @@
+//! Cache policies, and what one of your own is made from: parameters and policy of a method in one file, a line each in
+//! [`CACHES`].
+
+mod block;
+mod causal;
+mod dkv;
+mod dllm;
+mod dual;
+mod freecache;
+mod none;
+mod prefix;
+
+use crate::spec::{About, Method};
+
+pub use crate::{
+    method::{CacheKind, CacheMethod, CacheSpec, CacheTraits, Store},
+    policy::{CachePolicy, Memory, Upkeep},
+};
+pub use block::{Block, BlockCanvas, Live};
+pub use causal::Causal;
+pub use dkv::{Dkv, Shift, Variant};
+pub use dllm::{Boundary, Count, CountFrom, Dllm, FirstLayer, ProbeBy, Rows};
+pub use dual::Dual;
+pub use freecache::{FreeCache, Freeze};
+pub use none::NoCache;
+pub use prefix::{Prefix, Renewal, Start};
+
+/// All cache policies of this crate, the default first.
+pub static CACHES: &[CacheMethod] = &[
+    CacheMethod::of::<NoCache>(),
+    CacheMethod::of::<Prefix>(),
+    CacheMethod::of::<Dual>(),
+    CacheMethod::of::<FreeCache>(),
+    CacheMethod::of::<Dkv>(),
+    CacheMethod::of::<Dllm>(),
+    CacheMethod::of::<Block>(),
+    CacheMethod::of::<Causal>(),
+];
+
+impl Method for CacheMethod {
+    const WHAT: &'static str = "cache";
+
+    fn built_in() -> &'static [Self] {
+        CACHES
+    }
+
+    fn about(&self) -> &About {
+        &self.about
+    }
+}

@@ -1,0 +1,81 @@
+//! No cache: every position that a prediction can depend on is computed in each forward (specs/caches.md#1 and
+//! specs/caches.md#8).
+
+use demask_step::{Mask, MaskKind, StepPlan};
+
+use crate::{
+    method::{CacheKind, CacheTraits, Setup},
+    parameters,
+    policy::{CachePolicy, Memory, Upkeep},
+    turn::{Progress, Query, View},
+};
+
+parameters! {
+    /// No cache: everything is computed in each forward.
+    pub struct NoCache {}
+}
+
+impl CacheKind for NoCache {
+    const NAME: &'static str = "none";
+    const SUMMARY: &'static str = "everything is computed in each forward";
+    const SOURCE: &'static str = "LLaDA generate.py, Dream diffusion_generate; specs/caches.md#1";
+    const ATTENTION: &'static [MaskKind] =
+        &[MaskKind::Full, MaskKind::BlockCausal, MaskKind::Causal, MaskKind::Context];
+
+    fn traits(&self) -> CacheTraits {
+        let memory = Memory::OfState;
+        CacheTraits { exact: true, memory, spans_blocks: true, revisable: true, ..CacheTraits::default() }
+    }
+
+    fn build(&self, setup: &Setup<'_>) -> Box<dyn CachePolicy> {
+        Box::new(Uncached { seeds: setup.options.facts.blocks.seeds && setup.layout.attention().block().is_some() })
+    }
+}
+
+#[derive(Debug)]
+struct Uncached {
+    /// Records whether the first token of a block is predicted by a forward of what lies before it.
+    seeds: bool,
+}
+
+impl CachePolicy for Uncached {
+    fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> Upkeep {
+        let start = view.layout.block(view.block).start;
+        if !self.seeds || start == 0 || !view.canvas.is_masked(start) {
+            return Upkeep::None;
+        }
+        plan.mask = match view.layout.attention() {
+            Mask::Context { .. } => Mask::Causal,
+            mask => mask,
+        };
+        plan.live.set_range(0..start);
+        plan.visible = start;
+        plan.shift = Some(1);
+        plan.must.push(start);
+        Upkeep::Alone
+    }
+
+    fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
+        let last = query.predict.last().unwrap_or(0);
+        // What lies beyond is seen by nobody: later blocks of a block-causal model, and what a causal model has not
+        // read yet, the predicted position itself included.
+        let end = match view.layout.attention() {
+            Mask::Full => query.end(view.canvas),
+            Mask::BlockCausal { .. } | Mask::Context { .. } => view.layout.block(view.layout.block_of(last)).end,
+            Mask::Causal => last,
+        };
+        plan.mask = match view.layout.attention() {
+            Mask::Context { block, .. } => Mask::Context { context: view.layout.block(view.block).start, block },
+            mask => mask,
+        };
+        plan.live.set_range(0..end);
+        plan.visible = end;
+        plan.predict.clone_from(&query.predict);
+    }
+
+    fn observe(&mut self, _view: &View<'_>, _plan: &StepPlan, _progress: &Progress) {}
+
+    fn memory(&self) -> Memory {
+        Memory::OfState
+    }
+}

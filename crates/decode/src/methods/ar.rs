@@ -1,0 +1,67 @@
+//! Plain autoregressive decoding of a causal model: one token a forward, from left to right (specs/models.md#5).
+
+use demask_step::{HeadAsk, MaskKind, NO_TOKEN, Position, Predictions, SequenceNeeds};
+
+use crate::{
+    event::Commit,
+    layout::Layout,
+    method::{DecoderKind, DecoderLoop, DecoderTraits, Promise, Setup},
+    parameters,
+    policy::CachePolicy,
+    turn::{Answer, Decoder, Intent, Query, Turn, Turned, View},
+};
+
+parameters! {
+    /// One token a forward, from left to right.
+    pub struct Ar {}
+}
+
+impl DecoderKind for Ar {
+    const NAME: &'static str = "ar";
+    const SUMMARY: &'static str = "plain autoregressive decoding of a causal model, one token a forward";
+    const SOURCE: &'static str = "transformers generate; specs/models.md#5";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Causal, MaskKind::Context];
+
+    fn traits(&self) -> DecoderTraits {
+        DecoderTraits { promise: Promise::Reference, causal: true, ..DecoderTraits::default() }
+    }
+}
+
+impl DecoderLoop for Ar {
+    fn build(&self, _setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
+        Box::new(Autoregressive)
+    }
+}
+
+/// Token that was predicted at a position in the first lane, if any.
+pub(super) fn predicted(predictions: &Predictions, position: Position) -> Option<Commit> {
+    let index = predictions.index(0, position)?;
+    let token = predictions.tokens.get(index).copied().filter(|&token| token != NO_TOKEN)?;
+    let confidence = predictions.confidence.get(index).copied().unwrap_or(f32::NEG_INFINITY);
+    Some(Commit { position, token, confidence })
+}
+
+#[derive(Debug)]
+struct Autoregressive;
+
+impl Decoder for Autoregressive {
+    fn ask(&self, _ask: &mut HeadAsk) {}
+
+    fn reserve(&self, _layout: &Layout, needs: &mut SequenceNeeds) {
+        needs.predictions = needs.predictions.max(1);
+    }
+
+    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
+        let next = view.canvas.first_open();
+        if next >= view.canvas.len() {
+            return Intent::Done;
+        }
+        query.predict.push(next as Position);
+        Intent::Predict
+    }
+
+    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
+        turn.progress.commits.extend(predicted(answer.predictions, view.canvas.first_open() as Position));
+        Turned::Settled
+    }
+}

@@ -1,0 +1,60 @@
+//! Decoders, and what one of your own is made from: parameters, rule and loop of a method in one file, a line each in
+//! [`DECODERS`].
+
+mod ar;
+mod edit;
+mod entropy_bounded;
+mod factor;
+mod freedave;
+mod guided;
+mod p2;
+mod selfspec;
+mod slowfast;
+mod static_decoding;
+mod threshold;
+
+use crate::spec::{About, Method};
+
+pub use crate::{
+    blockwise::Blockwise,
+    method::{Confidence, DecoderKind, DecoderLoop, DecoderMethod, DecoderSpec, DecoderTraits, Promise},
+    turn::{Accepted, Answer, Decoder, Drafts, Intent, Judgement, Progress, Query, Turn, Turned, View, Whose},
+};
+pub use ar::Ar;
+pub use edit::Edit;
+pub use entropy_bounded::{EntropyBounded, EntropyRule};
+pub use factor::{Factor, FactorRule};
+pub use freedave::{DraftRule, FreeDave, Mode};
+pub use guided::{Guided, Target, Writer};
+pub use p2::P2;
+pub use selfspec::SelfSpec;
+pub use slowfast::SlowFast;
+pub use static_decoding::Static;
+pub use threshold::Threshold;
+
+/// All decoders of this crate, the default first.
+pub static DECODERS: &[DecoderMethod] = &[
+    DecoderMethod::of::<Static>(),
+    DecoderMethod::of::<Threshold>(),
+    DecoderMethod::of::<Factor>(),
+    DecoderMethod::of::<EntropyBounded>(),
+    DecoderMethod::of::<SlowFast>(),
+    DecoderMethod::of::<Edit>(),
+    DecoderMethod::of::<P2>(),
+    DecoderMethod::of::<FreeDave>(),
+    DecoderMethod::of::<Guided>(),
+    DecoderMethod::of::<Ar>(),
+    DecoderMethod::of::<SelfSpec>(),
+];
+
+impl Method for DecoderMethod {
+    const WHAT: &'static str = "decoder";
+
+    fn built_in() -> &'static [Self] {
+        DECODERS
+    }
+
+    fn about(&self) -> &About {
+        &self.about
+    }
+}

@@ -1,0 +1,178 @@
+//! Self-speculation: a model with attention by pass drafts a window in one pass that sees ahead, and verifies it in one
+//! causal pass; the tokens are those of its own autoregressive decoding (Nemotron-Labs-Diffusion `linear_spec_generate`;
+//! specs/families.md#5).
+
+use demask_step::{HeadAsk, MaskKind, Position, Positions, Predictions, SequenceNeeds};
+
+use super::ar::{Ar, predicted};
+use crate::{
+    error::{self, OptionsError},
+    event::Commit,
+    layout::Layout,
+    method::{DecoderKind, DecoderLoop, DecoderTraits, Promise, Setup},
+    parameters,
+    policy::CachePolicy,
+    spec::Kind,
+    turn::{Accepted, Answer, Decoder, Intent, Judgement, Query, Turn, Turned, View},
+};
+
+parameters! {
+    /// Drafts of one pass that sees ahead, verified in one causal pass.
+    pub struct SelfSpec {
+        /// rows of a window: the last settled token, and drafts behind it
+        pub block: usize = 32, Kind::count(2, 1024);
+        /// drafts below this confidence are masks again in the next drafting pass; 0: one pass drafts everything
+        pub tau: f32 = 0.0, Kind::number(0.0, 1.0);
+    }
+}
+
+impl DecoderKind for SelfSpec {
+    const NAME: &'static str = "selfspec";
+    const SUMMARY: &'static str =
+        "drafts of one pass that sees ahead, verified in one causal pass; the tokens of ar of the same weights";
+    const SOURCE: &'static str = "Nemotron-Labs-Diffusion linear_spec_generate; specs/families.md#5";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Context];
+
+    fn traits(&self) -> DecoderTraits {
+        // A pass that commits one draft at least, until the window is full.
+        let passes = if self.tau > 0.0 { self.block } else { 1 };
+        let promise = Promise::SameAs(Ar::default().into());
+        DecoderTraits { promise, causal: true, idle: passes, ..DecoderTraits::default() }
+    }
+
+    fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
+        let found = setup.options.temperature;
+        if found > 0.0 {
+            return Err(error::greedy_only(Self::NAME, found));
+        }
+        if setup.options.cache.name() != "causal" {
+            let (decoder, cache) = (Self::NAME, &setup.options.cache);
+            return Err(error::unfit(format_args!(
+                "decoder {decoder} keeps the K/V of its causal passes, found cache {cache}: use cache causal"
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl DecoderLoop for SelfSpec {
+    fn build(&self, setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
+        Box::new(Speculating {
+            response: setup.layout.response() as Position,
+            window: self.block,
+            tau: self.tau,
+            drafts: Vec::with_capacity(self.block),
+            found: Vec::with_capacity(self.block),
+            role: Role::Read,
+        })
+    }
+}
+
+/// Purpose of the pending forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// One token, as autoregressive decoding has it: the first, and the last of the canvas.
+    Read,
+    Draft,
+    Verify,
+}
+
+#[derive(Debug)]
+struct Speculating {
+    /// Start of the response: the token there is predicted by the prompt's last row.
+    response: Position,
+    /// Rows of a cycle: the last settled token, and drafts behind it.
+    window: usize,
+    tau: f32,
+    /// Drafts of this cycle, by position from the first mask on once all are there.
+    drafts: Vec<Commit>,
+    /// Predictions of one drafting pass.
+    found: Vec<Commit>,
+    role: Role,
+}
+
+impl Speculating {
+    /// Keeps what a drafting pass is sure of, or its best.
+    fn draft(&mut self, asked: &Positions, predictions: &Predictions) {
+        let Self { drafts, found, tau, .. } = self;
+        found.clear();
+        let open = |&position: &Position| drafts.iter().all(|draft| draft.position != position);
+        found.extend(asked.iter().filter(open).filter_map(|position| predicted(predictions, position)));
+        let sure = |draft: &&Commit| draft.confidence >= *tau;
+        if found.iter().any(|draft| sure(&draft)) {
+            drafts.extend(found.iter().filter(sure));
+        } else {
+            let surer = |best: Commit, next: Commit| if next.confidence > best.confidence { next } else { best };
+            drafts.extend(found.iter().copied().reduce(surer));
+        }
+        self.drafts.sort_unstable_by_key(|draft| draft.position);
+    }
+
+    /// Takes the drafts that came true and the token behind them.
+    fn verify(&mut self, first: Position, predictions: &Predictions, turn: &mut Turn<'_>) {
+        let progress = &mut *turn.progress;
+        let judged = (first..).map_while(|position| predicted(predictions, position));
+        for (index, commit) in judged.enumerate() {
+            progress.targets.push(Judgement { draft: 0, commit, by_guide: false });
+            progress.commits.push(commit);
+            if self.drafts.get(index).is_none_or(|draft| draft.token != commit.token) {
+                break;
+            }
+        }
+        let held = progress.commits.iter().zip(&self.drafts);
+        progress.accepted = held.take_while(|(commit, draft)| commit.token == draft.token).count();
+        progress.rejected = self.drafts.len() - progress.accepted;
+        progress.draft = Some(Accepted { lane: 0, commits: progress.accepted });
+        progress.drafted.commits.extend_from_slice(&self.drafts);
+        progress.drafted.sizes.push(self.drafts.len());
+        self.drafts.clear();
+    }
+}
+
+impl Decoder for Speculating {
+    fn ask(&self, _ask: &mut HeadAsk) {}
+
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+        let window = self.window.min(layout.len());
+        needs.predictions = needs.predictions.max(window);
+        needs.rows = needs.rows.max(window);
+        needs.drafts = 1;
+        needs.draft_span = window;
+    }
+
+    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
+        let (next, length) = (view.canvas.first_open() as Position, view.canvas.len() as Position);
+        if next >= length {
+            return Intent::Done;
+        }
+        let end = length.min(next - 1 + self.window as Position);
+        if next == self.response || end <= next || next + 1 == length {
+            self.role = Role::Read;
+            query.predict.push(next);
+            return Intent::Predict;
+        }
+        if self.drafts.len() < (end - next) as usize {
+            self.role = Role::Draft;
+            query.ahead = true;
+            query.predict.set_range(next..end);
+        } else {
+            self.role = Role::Verify;
+            query.predict.set_range(next..length.min(end + 1));
+        }
+        if !self.drafts.is_empty() {
+            query.branches.commits.extend_from_slice(&self.drafts);
+            query.branches.sizes.push(self.drafts.len());
+        }
+        Intent::Predict
+    }
+
+    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
+        let next = view.canvas.first_open() as Position;
+        match self.role {
+            Role::Read => turn.progress.commits.extend(predicted(answer.predictions, next)),
+            Role::Draft => self.draft(&answer.plan.hint, answer.predictions),
+            Role::Verify => self.verify(next, answer.predictions, turn),
+        }
+        Turned::Settled
+    }
+}
