@@ -7,8 +7,9 @@ use demask_model::{ArchSpec, Role};
 use crate::{
     ChatTemplate, CheckpointError, Family, FamilyChoice, GenerationConfig, ModelFiles, SpecialTokens, StoredWeights,
     Tokenizer, Warning,
-    config::{ModelConfig, TokenIds, parse_config_as},
+    config::{ModelConfig, parse_config_as},
     families::Evidence,
+    fields::TokenIds,
     gguf::{self, Gguf},
     special::Sources,
     weights::WeightFiles,

@@ -1,12 +1,13 @@
-//! `config.json`: which architecture it is, and its values one by one, each checked as it is read.
+//! `config.json`: the family that it is of, and the architecture.
 
 use demask_model::ArchSpec;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::{
     CheckpointError, Family, Warning,
-    error::{one_line, shown},
-    families::{self, Evidence, FAMILIES, FamilyChoice},
+    error::shown,
+    families::{Evidence, FAMILIES, FamilyChoice, LLADA_MOE, RELATIVES, experts::too_many},
+    fields::{Fields, TokenIds},
 };
 
 /// Content of a `config.json`.
@@ -25,21 +26,6 @@ pub struct ModelConfig {
     pub warnings: Vec<Warning>,
 }
 
-/// Ids of special tokens as one file names them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TokenIds {
-    /// Stands for what is not decided yet.
-    pub mask: Option<u32>,
-    /// Ends a text or a turn; the first is the text's.
-    pub eos: Vec<u32>,
-    /// All ends that a GGUF file has, each with what names it.
-    pub ends: Vec<(u32, String)>,
-    /// Starts a text.
-    pub bos: Option<u32>,
-    /// Fills a batch.
-    pub pad: Option<u32>,
-}
-
 /// Reads the text of a `config.json`; `file` is its name for messages.
 pub fn parse_config(text: &[u8], file: &str) -> Result<ModelConfig, CheckpointError> {
     parse_config_as(text, file, None, Evidence::default())
@@ -53,170 +39,98 @@ pub(crate) fn parse_config_as(
     evidence: Evidence<'_>,
 ) -> Result<ModelConfig, CheckpointError> {
     let fields = Fields::parse(text, file)?;
-    families::parse(&fields, FAMILIES, choice, evidence)
+    read(&fields, FAMILIES, choice, evidence)
 }
 
-/// Most values in a JSON text that is read into memory as such: each takes up to 100 bytes, however short it is written.
-const MOST_VALUES: usize = 1 << 20;
-
-/// Refuses a JSON text of more than `most` values before any is made. A comma or bracket inside a text counts too.
-pub(crate) fn check_values(text: &[u8], most: usize) -> Result<(), String> {
-    let found = text.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
-    if found <= most { Ok(()) } else { Err(format!("it has up to {found} values, expected at most {most}")) }
+/// Reads a configuration of whichever of the families it is, or of the one that was chosen.
+pub(crate) fn read(
+    fields: &Fields<'_>,
+    families: &[&'static Family],
+    choice: Option<&FamilyChoice>,
+    evidence: Evidence<'_>,
+) -> Result<ModelConfig, CheckpointError> {
+    let mut warnings = Vec::new();
+    let family = match choice {
+        Some(choice) => choice.family(),
+        None => related(find(fields, families)?, fields, evidence, &mut warnings),
+    };
+    refuse_quantised(fields)?;
+    let (mut spec, says_tied) = (family.parse)(fields, family, &mut warnings)?;
+    if let Some(choice) = choice {
+        choice.apply(&mut spec);
+    }
+    let count = spec.experts.as_ref().map_or(0, |experts| experts.shape.count);
+    if let Some(expected) = too_many(count, spec.layers) {
+        return Err(fields.bad("num_experts", &count.into(), expected));
+    }
+    Ok(ModelConfig { family, spec, says_tied, tokens: fields.token_ids()?, warnings })
 }
 
-/// The values of one JSON object, each with the checks that its reader asks for.
-pub(crate) struct Fields<'a> {
-    file: &'a str,
-    /// Key of the object in the file, for nested ones.
-    prefix: &'a str,
-    map: std::borrow::Cow<'a, Map<String, Value>>,
+/// Returns the relative of a family whose sign the checkpoint shows, or the family itself.
+fn related(
+    family: &'static Family,
+    fields: &Fields<'_>,
+    evidence: Evidence<'_>,
+    warnings: &mut Vec<Warning>,
+) -> &'static Family {
+    let mut found = family;
+    for relative in RELATIVES.iter().filter(|relative| relative.of == family) {
+        let stands = relative.sign.stands(fields, evidence);
+        if stands {
+            found = relative.family;
+        }
+        if let Some(sign) = relative.sign.told(stands) {
+            warnings.push(Warning::FamilyBySign { family: found.name, sign });
+        }
+    }
+    found
 }
 
-impl<'a> Fields<'a> {
-    /// The object that a whole file is.
-    pub(crate) fn parse(text: &[u8], file: &'a str) -> Result<Self, CheckpointError> {
-        let broken = |detail| CheckpointError::Json { file: file.to_owned(), detail };
-        check_values(text, MOST_VALUES).map_err(broken)?;
-        match serde_json::from_slice(text) {
-            Ok(Value::Object(map)) => Ok(Self { file, prefix: "", map: std::borrow::Cow::Owned(map) }),
-            Ok(_) => Err(CheckpointError::Json { file: file.to_owned(), detail: "expected an object".to_owned() }),
-            Err(error) => Err(CheckpointError::Json { file: file.to_owned(), detail: one_line(error) }),
+/// `architectures[0]` decides; `model_type` only where it is absent, for LLaDA and LLaDA-MoE share theirs.
+fn find(fields: &Fields<'_>, families: &[&'static Family]) -> Result<&'static Family, CheckpointError> {
+    let architecture = match fields.get("architectures") {
+        Some(Value::Array(list)) => list.first(),
+        other => other,
+    };
+    let key = if architecture.is_some() { "architectures" } else { "model_type" };
+    let value = architecture.or_else(|| fields.get("model_type"));
+    let value = value.ok_or_else(|| fields.missing("architectures", "a list with the name of the architecture"))?;
+    let name = value.as_str().ok_or_else(|| fields.bad(key, value, "the name of an architecture"))?;
+    // LLaDA-MoE's files call themselves so, too.
+    if key == "model_type" && name == "llada" && fields.get("num_experts").is_some() {
+        return Ok(&LLADA_MOE);
+    }
+    let matches = |family: &&&'static Family| {
+        !name.is_empty()
+            && (family.aliases.contains(&name)
+                || if key == "architectures" {
+                    family.architecture == name
+                } else {
+                    family.model_type.eq_ignore_ascii_case(name)
+                })
+    };
+    families.iter().find(matches).copied().ok_or_else(|| CheckpointError::UnknownArchitecture {
+        file: fields.file().to_owned(),
+        found: shown(name),
+        known: known(families),
+    })
+}
+
+/// Architectures that are read, for messages.
+fn known(families: &[&'static Family]) -> String {
+    let named = families.iter().map(|family| family.architecture).filter(|architecture| !architecture.is_empty());
+    let mut named: Vec<_> = named.collect();
+    named.dedup();
+    named.join(", ")
+}
+
+fn refuse_quantised(fields: &Fields<'_>) -> Result<(), CheckpointError> {
+    for key in ["quantization_config", "quantization"] {
+        if let Some(inner) = fields.object(key)? {
+            let method = inner.get("quant_method").and_then(Value::as_str).unwrap_or("unknown");
+            let what = format!("a checkpoint quantised by the method {}", shown(method));
+            return Err(fields.unsupported(what, "use the unquantised checkpoint and quantise at load"));
         }
     }
-
-    /// Values that come from elsewhere than JSON.
-    pub(crate) fn of(map: Map<String, Value>, file: &'a str) -> Self {
-        Self { file, prefix: "", map: std::borrow::Cow::Owned(map) }
-    }
-
-    /// Returns the fields with false read as null under some keys.
-    pub(crate) fn with_false_as_null(&self, keys: &[&str]) -> Fields<'_> {
-        let mut map = self.map.clone().into_owned();
-        map.retain(|key, value| *value != Value::Bool(false) || !keys.contains(&key.as_str()));
-        Fields { file: self.file, prefix: self.prefix, map: std::borrow::Cow::Owned(map) }
-    }
-
-    /// Name of the file.
-    pub(crate) fn file(&self) -> &'a str {
-        self.file
-    }
-
-    /// The object under a key, if it is there and not null.
-    pub(crate) fn object(&self, key: &'static str) -> Result<Option<Fields<'_>>, CheckpointError> {
-        match self.get(key) {
-            None => Ok(None),
-            Some(Value::Object(map)) => {
-                Ok(Some(Fields { file: self.file, prefix: key, map: std::borrow::Cow::Borrowed(map) }))
-            }
-            Some(other) => Err(self.bad(key, other, "an object or null")),
-        }
-    }
-
-    /// The value of a key; null counts as absent, as in the official code.
-    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
-        self.map.get(key).filter(|value| !value.is_null())
-    }
-
-    /// The keys that are not null.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &String> {
-        self.map.iter().filter(|(_, value)| !value.is_null()).map(|(key, _)| key)
-    }
-
-    /// A positive whole number of at most `limit`.
-    pub(crate) fn count(&self, key: &str, limit: usize) -> Result<usize, CheckpointError> {
-        let found = self.optional_count(key, limit)?;
-        found.ok_or_else(|| self.missing(key, "a positive whole number"))
-    }
-
-    /// A positive whole number of at most `limit`, or nothing.
-    pub(crate) fn optional_count(&self, key: &str, limit: usize) -> Result<Option<usize>, CheckpointError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        let whole =
-            value.as_u64().or_else(|| value.as_f64().filter(|v| v.fract() == 0.0 && *v >= 0.0).map(|v| v as u64));
-        match whole.and_then(|count| usize::try_from(count).ok()) {
-            Some(count) if (1..=limit).contains(&count) => Ok(Some(count)),
-            _ => Err(self.bad(key, value, format!("a whole number from 1 to {limit}"))),
-        }
-    }
-
-    /// A finite number above zero.
-    pub(crate) fn positive(&self, key: &str) -> Result<f64, CheckpointError> {
-        let value = self.get(key).ok_or_else(|| self.missing(key, "a positive number"))?;
-        value.as_f64().filter(|v| v.is_finite() && *v > 0.0).ok_or_else(|| self.bad(key, value, "a positive number"))
-    }
-
-    /// A finite number, or nothing.
-    pub(crate) fn optional_number(&self, key: &str) -> Result<Option<f64>, CheckpointError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        value.as_f64().filter(|v| v.is_finite()).map(Some).ok_or_else(|| self.bad(key, value, "a number"))
-    }
-
-    /// True, false, or nothing.
-    pub(crate) fn optional_flag(&self, key: &str) -> Result<Option<bool>, CheckpointError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        value.as_bool().map(Some).ok_or_else(|| self.bad(key, value, "true or false"))
-    }
-
-    /// A text, or nothing.
-    pub(crate) fn optional_text(&self, key: &str) -> Result<Option<&str>, CheckpointError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        value.as_str().map(Some).ok_or_else(|| self.bad(key, value, "a text"))
-    }
-
-    /// A token id, or nothing.
-    pub(crate) fn optional_token(&self, key: &str) -> Result<Option<u32>, CheckpointError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        self.token(key, value).map(Some)
-    }
-
-    /// A token id or a list of them, or nothing.
-    pub(crate) fn tokens(&self, key: &str) -> Result<Vec<u32>, CheckpointError> {
-        match self.get(key) {
-            None => Ok(Vec::new()),
-            Some(Value::Array(list)) => list.iter().map(|value| self.token(key, value)).collect(),
-            Some(value) => Ok(vec![self.token(key, value)?]),
-        }
-    }
-
-    fn token(&self, key: &str, value: &Value) -> Result<u32, CheckpointError> {
-        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
-        id.ok_or_else(|| self.bad(key, value, "a token id"))
-    }
-
-    /// The special tokens under their usual keys.
-    pub(crate) fn token_ids(&self) -> Result<TokenIds, CheckpointError> {
-        Ok(TokenIds {
-            mask: self.optional_token("mask_token_id")?,
-            eos: self.tokens("eos_token_id")?,
-            ends: Vec::new(),
-            bos: self.tokens("bos_token_id")?.first().copied(),
-            pad: self.tokens("pad_token_id")?.first().copied(),
-        })
-    }
-
-    /// The error of a key that is not there.
-    pub(crate) fn missing(&self, key: &str, expected: &'static str) -> CheckpointError {
-        CheckpointError::MissingKey { file: self.file.to_owned(), key: self.path(key), expected }
-    }
-
-    /// The error of a value that cannot be.
-    pub(crate) fn bad(&self, key: &str, found: &Value, expected: impl Into<String>) -> CheckpointError {
-        let found = match found {
-            Value::String(text) => shown(text),
-            Value::Array(_) => "a list".to_owned(),
-            Value::Object(_) => "an object".to_owned(),
-            plain => plain.to_string(),
-        };
-        CheckpointError::BadValue { file: self.file.to_owned(), key: self.path(key), found, expected: expected.into() }
-    }
-
-    /// The error of a value that means something else than what the engine computes.
-    pub(crate) fn unsupported(&self, what: impl Into<String>, hint: &'static str) -> CheckpointError {
-        CheckpointError::Unsupported { file: self.file.to_owned(), what: what.into(), hint }
-    }
-
-    fn path(&self, key: &str) -> String {
-        if self.prefix.is_empty() { key.to_owned() } else { format!("{}.{key}", self.prefix) }
-    }
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     CheckpointError,
-    config::{Fields, TokenIds},
+    fields::{Fields, TokenIds},
 };
 
 /// Content of a `generation_config.json`; every key may be absent.

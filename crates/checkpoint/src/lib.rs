@@ -17,6 +17,7 @@ mod checkpoint;
 mod config;
 mod error;
 mod families;
+mod fields;
 mod files;
 mod generation;
 mod gguf;
@@ -30,12 +31,13 @@ mod tokenizer;
 mod weights;
 
 pub use checkpoint::{Checkpoint, CheckpointText};
-pub use config::{ModelConfig, TokenIds, parse_config};
+pub use config::{ModelConfig, parse_config};
 pub use error::{CheckpointError, Warning};
 pub use families::{
     DecodingDefaults, FAMILIES, Family, FamilyChoice, Holes, LikelihoodConventions, MaskDraws, SamplerDefaults,
     UnknownFamily,
 };
+pub use fields::TokenIds;
 pub use files::{ModelFiles, ModelLocation, resolve};
 pub use generation::GenerationConfig;
 pub use gguf::check_gguf;

@@ -6,7 +6,7 @@
 use demask_model::ArchSpec;
 use demask_step::Mask;
 
-use crate::{CheckpointError, Family, Tokenizer, Warning, config::TokenIds, families::Vocabulary};
+use crate::{CheckpointError, Family, Tokenizer, Warning, families::Vocabulary, fields::TokenIds};
 
 /// Ids of the special tokens of a model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

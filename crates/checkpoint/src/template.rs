@@ -1,6 +1,7 @@
 //! Chat templates: the checkpoint's own Jinja, run with a budget, or what the released models of the family use.
 
 mod apart;
+mod budget;
 mod clock;
 mod engine;
 mod json;
@@ -19,7 +20,7 @@ use minijinja::Value as Input;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::{CheckpointError, Family, ModelFiles, Tokenizer, config::Fields, error::one_line, said::Rendered};
+use crate::{CheckpointError, Family, ModelFiles, Tokenizer, error::one_line, fields::Fields, said::Rendered};
 
 /// Longest template, in bytes.
 pub(crate) const LONGEST_TEMPLATE: usize = 256 << 10;

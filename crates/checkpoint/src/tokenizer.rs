@@ -12,9 +12,9 @@ use tokenizers::DecoderWrapper;
 
 use crate::{
     ChatTemplate, CheckpointError, Family, ModelFiles,
-    config::{Fields, check_values},
     error::{one_line, shown},
     families::qwen2,
+    fields::{Fields, check_values},
     guard::guarded,
 };
 

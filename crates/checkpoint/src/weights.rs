@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::{
     CheckpointError, Family, ModelFiles,
-    config::Fields,
     families::Rows,
+    fields::Fields,
     files::is_plain,
     header::{self, MOST_TENSORS, TensorInfo},
 };

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Crates whose files import each other in no circle.
-const HELD: &[&str] = &["decode", "demask", "engine", "model", "step", "tensor"];
+const HELD: &[&str] = &["checkpoint", "decode", "demask", "engine", "model", "serve", "step", "tensor"];
 
 #[test]
 fn no_files_import_each_other_in_a_circle() {

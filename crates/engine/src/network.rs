@@ -210,7 +210,7 @@ impl<N: Network + ?Sized> Host<N> {
             Some(Group {
                 piece,
                 can_be_cut: can_be_cut(group),
-                kind: group.iter().find_map(|request| network.kind(&request.plan)),
+                kind: group.iter().find_map(|request| request.plan.layers.launch_kind()),
             })
         };
         *time = choose(parties, room, *time, next, chosen);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use demask_step::{
     DeviceError, DeviceId, HeadRequest, Mask, MemoryMeter, Network, OpenError, Opened, OutOfMemory, Pages, PlanError,
-    Position, Positions, Predictions, Prefix, PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds,
+    PlanLimits, Position, Positions, Predictions, Prefix, PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds,
     SequenceStep, StepPlan,
 };
 use demask_tensor::{
@@ -154,7 +154,7 @@ impl<B: Backend> Runner<B> {
         let launch = &mut self.launch;
         launch.clear();
         let Some(Some(sequence)) = self.sequences.get(sequence.0 as usize) else { return };
-        for &position in positions.iter().filter(|&&position| (position as usize) < sequence.needs.positions) {
+        for &position in positions.iter().filter(|&&position| (position as usize) < sequence.state.needs().positions) {
             launch.ids.push(0);
             launch.positions.push(position);
             launch.slots.push(sequence.slot(position));
@@ -199,7 +199,7 @@ impl<B: Backend> Runner<B> {
 
     /// Returns the workspace for one more sequence with these needs.
     fn grown(&self, needs: &SequenceNeeds) -> WorkspaceShape {
-        let open = self.sequences.iter().flatten().map(|sequence| table_entries(&sequence.needs)).sum::<usize>();
+        let open = self.sequences.iter().flatten().map(|sequence| table_entries(sequence.state.needs())).sum::<usize>();
         let rows = needs.rows.max(needs.group_rows);
         WorkspaceShape {
             rows: self.reserved.rows.max(rows),
@@ -241,13 +241,13 @@ impl<B: Backend> Runner<B> {
 
     fn try_allocate(&mut self, sequence: &mut Sequence) -> Result<(), OutOfMemory> {
         let (canvas, drafts) = sequence.page_counts();
-        let kind = page_kind(&sequence.needs);
+        let kind = page_kind(sequence.state.needs());
         let canvas = canvas - sequence.pages.len();
         self.backend.allocate_pages(&mut self.kv, canvas, kind, &mut sequence.pages)?;
         let drafted = self.backend.allocate_pages(&mut self.kv, drafts, kind, &mut sequence.draft_pages);
         if drafted.is_err() {
             self.backend.release_pages(&mut self.kv, sequence.own_pages());
-            sequence.pages.truncate(sequence.shared_pages);
+            sequence.pages.truncate(sequence.shared_pages());
             return drafted;
         }
         let held = canvas + drafts;
@@ -365,14 +365,15 @@ impl<B: Backend> Network for Runner<B> {
 
     fn publish(&mut self, sequence: SequenceId, prefix: Prefix<'_>) {
         let Some(Some(sequence)) = self.sequences.get_mut(sequence.0 as usize) else { return };
-        if self.idle_bytes == 0 || page_kind(&sequence.needs) != PageKind::default() {
+        if self.idle_bytes == 0 || page_kind(sequence.state.needs()) != PageKind::default() {
             return;
         }
         // Nobody is to read what was never written, whatever is claimed of it.
-        let tokens = &prefix.tokens[..prefix.tokens.len().min(sequence.written())];
+        let tokens = &prefix.tokens[..prefix.tokens.len().min(sequence.state.written())];
         let Sequence { shared, pages, .. } = sequence;
         let published = self.prefixes.publish(Prefix { tokens, ..prefix }, shared, pages);
-        sequence.shared_pages += published.taken + published.replaced.len();
+        let shared_pages = sequence.shared_pages() + published.taken + published.replaced.len();
+        sequence.state.share((shared_pages * PAGE) as Position);
         self.release(&published.replaced, PageKind::default());
     }
 
@@ -392,7 +393,7 @@ impl<B: Backend> Network for Runner<B> {
 
     fn close(&mut self, sequence: SequenceId) {
         let Some(Some(sequence)) = self.sequences.get_mut(sequence.0 as usize).map(Option::take) else { return };
-        let kind = page_kind(&sequence.needs);
+        let kind = page_kind(sequence.state.needs());
         self.release(sequence.own_pages(), kind);
         self.release(&sequence.draft_pages, kind);
         self.prefixes.release(&sequence.shared);
@@ -412,27 +413,9 @@ impl<B: Backend> Network for Runner<B> {
     }
 
     fn check(&self, group: &[SequenceStep<'_>]) -> Result<(), PlanError> {
-        let mut rows = 0;
-        for (index, step) in group.iter().enumerate() {
-            let sequence = self.sequence(step.sequence).ok_or(PlanError::UnknownSequence(step.sequence))?;
-            if group[..index].iter().any(|earlier| earlier.sequence == step.sequence) {
-                return Err(PlanError::Contradiction("a sequence runs twice in one step"));
-            }
-            sequence.check(&self.spec, step)?;
-            sequence.check_blend(&self.spec, group, index)?;
-            if self.kind(step.plan).is_some_and(|kind| self.kind(group[0].plan).is_some_and(|first| first != kind)) {
-                return Err(PlanError::Contradiction("a group treats the first layer of its sequences differently"));
-            }
-            rows += step.tokens.len();
-        }
-        if rows > self.reserved.rows {
-            return Err(PlanError::BeyondReserve {
-                what: "rows of a group",
-                needed: rows,
-                reserved: self.reserved.rows,
-            });
-        }
-        Ok(())
+        let ArchSpec { vocabulary, shift, .. } = self.spec;
+        let limits = PlanLimits { vocabulary, shift: shift as Position, rows: self.reserved.rows };
+        limits.check(group, |id| Some(&self.sequence(id)?.state))
     }
 
     fn step(&mut self, batch: &[SequenceStep<'_>], out: &mut [Predictions]) -> Result<(), DeviceError> {
@@ -446,7 +429,7 @@ impl<B: Backend> Network for Runner<B> {
         self.forward(None)?;
         for step in batch {
             if let Some(Some(sequence)) = self.sequences.get_mut(step.sequence.0 as usize) {
-                sequence.record(step);
+                sequence.record(step.plan);
             }
         }
         self.lowered.scatter(batch, &self.output, self.spec.vocabulary, out);
@@ -500,7 +483,7 @@ impl<B: Backend> Inspect for Runner<B> {
     fn cache_bytes(&self, sequence: SequenceId) -> usize {
         let Some(sequence) = self.sequence(sequence) else { return 0 };
         let pages = sequence.pages.len() + sequence.draft_pages.len();
-        pages * self.backend.page_bytes(&self.kv, page_kind(&sequence.needs))
+        pages * self.backend.page_bytes(&self.kv, page_kind(sequence.state.needs()))
     }
 
     fn available(&self) -> (DeviceId, u64) {
@@ -561,7 +544,9 @@ impl<B: Backend> Inspect for Runner<B> {
                     let width = part.len() / self.launch.len().max(1);
                     // A page that is used again holds what was written last.
                     let unwritten = self.launch.positions.iter().enumerate().filter(|(_, position)| {
-                        !self.sequences[sequence.0 as usize].as_ref().is_some_and(|own| own.is_written(**position))
+                        !self.sequences[sequence.0 as usize]
+                            .as_ref()
+                            .is_some_and(|own| own.state.is_written(**position))
                     });
                     unwritten.for_each(|(index, _)| part[index * width..(index + 1) * width].fill(0.0));
                     tensor.append(&mut part);

@@ -8,20 +8,7 @@ use std::{
 use demask::{Event, internals::decode::Finish};
 use http::StatusCode;
 
-use crate::{Refusal, metrics::Answered, service::Inner};
-
-/// Facts about a request before anything is done for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Caller {
-    /// The request's name, the client's own if it sent one.
-    pub id: String,
-    /// Name of the endpoint.
-    pub endpoint: &'static str,
-    /// Name of its key.
-    pub key: Option<String>,
-    /// The trace that it belongs to, as the client sent it.
-    pub trace: Option<String>,
-}
+use crate::{Refusal, answer::finish_reason, entry::Caller, inner::Inner, metrics::Answered};
 
 /// The times and counts of a request that was taken on. Dropped before its end, the client is gone.
 pub struct Account {
@@ -170,14 +157,5 @@ impl Drop for Account {
             // As servers write down a client that has left.
             self.log(499);
         }
-    }
-}
-
-/// Returns the word of OpenAI's interface for how an answer ended.
-pub fn finish_reason(finish: Finish) -> &'static str {
-    match finish {
-        Finish::Eos | Finish::Stop => "stop",
-        // What was given up at a deadline is cut off, too.
-        _ => "length",
     }
 }

@@ -9,7 +9,10 @@ use demask::{
 };
 use serde_json::{Value, json};
 
-use crate::{logprobs, shape::Kind};
+use crate::{
+    answer::{Entry, Kind},
+    logprobs,
+};
 
 /// Character of a mask in text, and of a token that ends answers.
 const MASK: char = '▒';
@@ -234,8 +237,7 @@ impl Picture {
         let new = self.commits.get(self.told..settled).filter(|new| !new.is_empty())?;
         // What was given, between and behind holes, was never committed.
         let entries = new.iter().flatten();
-        let entries =
-            entries.map(|commit| logprobs::Entry { token: commit.token, logprob: commit.logprob, top: &commit.top });
+        let entries = entries.map(|commit| Entry { token: commit.token, logprob: commit.logprob, top: &commit.top });
         let entries: Vec<_> = entries.collect();
         let value = logprobs::value(kind, &entries, tokenizer, self.characters);
         let characters: usize = entries.iter().map(|entry| logprobs::length(entry.token, tokenizer)).sum();

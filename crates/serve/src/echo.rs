@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use demask::{Class, Likelihood, LikelihoodOptions, Prompt, RequestHandle, internals::step::TokenId};
 
-use crate::{Refusal, account::Account, api, logprobs::Entry, service::Inner};
+use crate::{Refusal, account::Account, answer::Entry, inner::Inner, judging::judgement};
 
 /// A prompt that is judged in one forward.
 pub struct Echo {
@@ -62,7 +62,7 @@ impl Echo {
     /// If it cannot be.
     pub fn poll(&mut self, account: &mut Account, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         if let Judging::Waits(answer) = &mut self.judging {
-            match api::judgement(answer, account, context) {
+            match judgement(answer, account, context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(judged) => self.judging = Judging::Over(judged?.pop().unwrap_or_default()),
             }

@@ -6,6 +6,7 @@
 
 mod account;
 mod admission;
+mod answer;
 mod api;
 mod ask;
 mod canvas;
@@ -14,10 +15,12 @@ mod date;
 #[cfg(test)]
 mod documented;
 mod echo;
+mod entry;
 mod fields;
 #[cfg(feature = "http")]
 pub mod http;
-mod infill;
+mod inner;
+mod judging;
 mod keys;
 mod limits;
 mod logprobs;
@@ -28,8 +31,10 @@ mod page;
 mod path;
 mod random;
 mod refusal;
+mod response;
 mod route;
 mod run;
+mod served;
 mod service;
 mod shape;
 mod shares;
@@ -40,8 +45,9 @@ mod sync {
 }
 
 pub use config::ServiceConfig;
+pub use entry::Entry;
 pub use keys::{Key, KeyError, Keys};
 pub use limits::Limits;
 pub use refusal::Refusal;
-pub use service::{Entry, Pending, Reply, Service};
+pub use service::{Pending, Reply, Service};
 pub use stream::{EventStream, HEARTBEAT};

@@ -6,21 +6,13 @@ use demask::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::{echo::Echo, shape::Kind};
+use crate::{
+    answer::{Entry, Kind},
+    echo::Echo,
+};
 
 /// Number in place of the logarithm of an unknown probability, or of 0: clients expect a number.
 const NONE: f32 = -9999.0;
-
-/// A token with its log-probability, and the most probable ones in its place.
-#[derive(Debug, Clone, Copy)]
-pub struct Entry<'a> {
-    /// The token.
-    pub token: TokenId,
-    /// The natural logarithm of its probability.
-    pub logprob: Option<f32>,
-    /// Others with theirs, best first.
-    pub top: &'a [(TokenId, f32)],
-}
 
 /// Returns those of a whole answer from a token on; none if there are none.
 pub fn from(kind: Kind, generation: &Generation, first: usize, tokenizer: Option<&Tokenizer>) -> Option<Value> {

@@ -9,15 +9,20 @@ use std::{
 use demask::{Error, Event, Finish, Generation, Options, RequestHandle, internals::decode::Session};
 
 use crate::{
-    Entry, Refusal,
+    Refusal,
     account::Account,
     admission::Places,
+    answer::Counts,
     ask::{Ask, Judged, Wishes},
     echo::Echo,
+    entry::Entry,
+    inner::Inner,
     metrics::Answered,
-    service::Inner,
-    shape::Counts,
 };
+
+/// Tokens, each of their alternatives counted, that are written within a few milliseconds.
+#[cfg(feature = "http")]
+pub(crate) const MUCH: usize = 1024;
 
 /// Answers on their way, a handle each. Dropped, those that are not over are cancelled before the next forward.
 pub struct Run {
@@ -85,7 +90,7 @@ impl Run {
         let echo = |ids| Echo::start(service, ids, top, ask.class);
         let echoes = echoes.into_iter().map(echo).collect::<Result<_, _>>()?;
         // Opened now, when nothing can be refused any more: dropped, an account says that the client has left.
-        let account = service.account(entry);
+        let account = Account::new(service, entry.caller.clone(), entry.started);
         let submit = |(seed, prepared)| Choice { answer: service.handle.submit(prepared), seed, over: None };
         let choices = prepared.into_iter().map(submit).collect();
         service.metrics.admitted();

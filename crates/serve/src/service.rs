@@ -1,37 +1,30 @@
 //! The server without sockets: a request's head and body go in, a response's head and a stream of bytes come out.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU8, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll},
     time::Instant,
 };
 
 use bytes::Bytes;
-use demask::{
-    Handle, Model, Tenant,
-    internals::{
-        checkpoint::Tokenizer,
-        decode::{caches::CACHES, methods::DECODERS},
-    },
-};
+use demask::Model;
 use http::{HeaderValue, Response, header, request::Parts};
-use serde_json::Value;
 
+#[cfg(feature = "http")]
+use crate::run::MUCH;
 use crate::{
-    Refusal,
-    account::{self, Account, Caller},
-    admission::{Admission, Places},
-    api::{self, Judging},
+    Refusal, account, api,
     config::ServiceConfig,
-    date, media,
-    metrics::Metrics,
+    entry::{Caller, Entry},
+    inner::Inner,
+    judging::Judging,
+    media,
     path::Path,
     random,
+    response::{dress, held, json_response, json_text},
     route::{self, Endpoint},
     run::Run,
+    served::Served,
     shape::Shape,
     stream::EventStream,
 };
@@ -40,43 +33,6 @@ use crate::{
 #[derive(Clone)]
 pub struct Service {
     inner: Arc<Inner>,
-}
-
-/// State that all requests share.
-pub struct Inner {
-    pub(crate) handle: Handle,
-    pub(crate) config: ServiceConfig,
-    pub(crate) metrics: Metrics,
-    pub(crate) admission: Arc<Admission>,
-    phase: AtomicU8,
-    /// Model, weights and version, as responses have them.
-    pub(crate) fingerprint: String,
-    /// Decoders and cache policies that the model can be decoded with.
-    pub(crate) methods: (Vec<&'static str>, Vec<&'static str>),
-    /// Seconds since 1970 when it was started.
-    pub(crate) started: u64,
-}
-
-/// Tokens, each of their alternatives counted, that are written within a few milliseconds.
-#[cfg(feature = "http")]
-pub(crate) const MUCH: usize = 1024;
-
-const SERVING: u8 = 0;
-const DRAINING: u8 = 1;
-
-/// A request that may send its body: it is known who asks for what, and it has a place.
-pub struct Entry {
-    pub(crate) endpoint: Endpoint,
-    pub(crate) caller: Caller,
-    /// Number of its key, and the key's weight.
-    pub(crate) key: usize,
-    weight: f64,
-    /// The path that it came by.
-    pub(crate) path: Path,
-    /// What the head says of the body's form, if JSON is something else.
-    foreign: Option<String>,
-    places: Option<Places>,
-    pub(crate) started: Instant,
 }
 
 /// Reply to a request. Dropped, its answers are cancelled before the next forward.
@@ -105,14 +61,7 @@ enum Work {
 impl Service {
     /// Serves requests on an engine.
     pub fn new(model: &Model, config: ServiceConfig) -> Self {
-        let handle = model.handle();
-        let admission = Admission::new(config.limits.places, &config.keys.weights());
-        let name = handle.info().name();
-        let fingerprint = format!("{name}-{:016x}-demask-{}", config.weights, env!("CARGO_PKG_VERSION"));
-        let methods = methods(&handle);
-        let started = date::now();
-        let (metrics, phase) = (Metrics::default(), AtomicU8::new(SERVING));
-        Self { inner: Arc::new(Inner { handle, config, metrics, admission, phase, fingerprint, methods, started }) }
+        Self { inner: Arc::new(Inner::new(model, config)) }
     }
 
     /// Looks at a request before its body is read: whether it is allowed, where it goes, how large it is, and whether there is
@@ -159,7 +108,7 @@ impl Service {
         }
         let mut places = None;
         if endpoint.works() {
-            if inner.phase.load(Ordering::Relaxed) != SERVING {
+            if !inner.is_serving() {
                 return Err(Refusal::shutting_down());
             }
             places = Some(inner.admission.enter(key)?);
@@ -219,7 +168,7 @@ impl Service {
 
     /// Refuses new requests from now on; what is on its way goes on.
     pub fn drain(&self) {
-        self.inner.phase.store(DRAINING, Ordering::Relaxed);
+        self.inner.drain();
     }
 
     /// Returns whether a request is on its way.
@@ -243,16 +192,6 @@ impl Service {
         self.inner.metrics.refused(refusal.status.as_u16());
         dress(refusal.response(), &random::name("req-"))
     }
-}
-
-/// Outcome of an endpoint.
-pub(crate) enum Served {
-    /// A response that is there.
-    Whole(Response<Bytes>),
-    /// Answers on their way, and the form they are wanted in.
-    Run(Box<Run>, Shape),
-    /// Judgements on their way.
-    Judging(Box<Judging>),
 }
 
 impl Pending {
@@ -329,136 +268,6 @@ fn whole_answers(service: &Inner, shape: &Shape, run: &Run) -> Response<Bytes> {
     if let Ok(timing) = HeaderValue::from_str(&timing) {
         response.headers_mut().insert("server-timing", timing);
     }
-    response
-}
-
-/// Returns bytes with which the places of their request are free: behind the last of them, which a slow reader may take late.
-pub(crate) fn held(bytes: Bytes, places: &Arc<Places>) -> Bytes {
-    struct Held(Bytes, #[allow(dead_code, reason = "it is held")] Arc<Places>);
-    impl AsRef<[u8]> for Held {
-        fn as_ref(&self) -> &[u8] {
-            &self.0
-        }
-    }
-    Bytes::from_owner(Held(bytes, Arc::clone(places)))
-}
-
-impl Entry {
-    /// Waits for the request's body, which is not there yet: see [`body_came`](Self::body_came).
-    ///
-    /// # Errors
-    /// If too many large bodies are waited for.
-    #[cfg(feature = "http")]
-    pub(crate) fn await_body(&mut self, is_small: bool) -> Result<(), Refusal> {
-        self.places.as_mut().map_or(Ok(()), |places| places.await_body(is_small))
-    }
-
-    /// Goes on with the body that was waited for.
-    ///
-    /// # Errors
-    /// If no place is left for the request.
-    #[cfg(feature = "http")]
-    pub(crate) fn body_came(&mut self) -> Result<(), Refusal> {
-        self.places.as_mut().map_or(Ok(()), Places::body_came)
-    }
-
-    /// Returns whether it works for its request, which takes time.
-    #[cfg(feature = "http")]
-    pub(crate) fn works(&self) -> bool {
-        self.endpoint.works()
-    }
-
-    /// Returns whether it puts into tokens, or the other way round, and generates nothing.
-    #[cfg(feature = "http")]
-    pub(crate) fn tokenizes(&self) -> bool {
-        matches!(self.endpoint, Endpoint::Tokenize | Endpoint::Detokenize)
-    }
-
-    /// Returns the tenant that its work is for: the holder of its key.
-    pub(crate) fn tenant(&self) -> Tenant {
-        Tenant { id: self.key as u64, weight: self.weight }
-    }
-
-    /// Returns the salt of its cache: what a key's requests have computed is its own, whatever salt they name.
-    pub(crate) fn salt(&self, own: Option<String>) -> Option<String> {
-        match (&self.caller.key, own) {
-            (Some(key), None) => Some(format!("{}:{key}", key.len())),
-            (Some(key), Some(own)) => Some(format!("{}:{key}:{own}", key.len())),
-            (None, own) => own,
-        }
-    }
-
-    /// Takes the request's place, for whoever does its work.
-    pub(crate) fn places(&mut self) -> Result<Places, Refusal> {
-        self.places.take().ok_or_else(|| Refusal::failed("the request has no place (a bug, please report it)"))
-    }
-}
-
-impl Inner {
-    /// Returns the model's tokenizer, if it has one.
-    pub(crate) fn tokenizer(&self) -> Option<&Tokenizer> {
-        self.handle.info().tokenizer().ok()
-    }
-
-    /// Returns the names that the model may be called by; responses have the first one.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        let own = self.config.names.is_empty().then(|| self.handle.info().name());
-        self.config.names.iter().map(String::as_str).chain(own)
-    }
-
-    /// Returns the name that the model is called by.
-    pub(crate) fn name(&self) -> &str {
-        self.names().next().unwrap_or_default()
-    }
-
-    /// Returns the names of the guides that a request may choose.
-    pub(crate) fn guides(&self) -> Vec<&str> {
-        self.handle.guides()
-    }
-
-    /// Returns whether the engine's thread still takes requests.
-    pub(crate) fn is_alive(&self) -> bool {
-        self.handle.is_alive()
-    }
-
-    /// Returns whether new requests are taken.
-    pub(crate) fn is_serving(&self) -> bool {
-        self.phase.load(Ordering::Relaxed) == SERVING
-    }
-
-    /// Opens the account of a request.
-    pub(crate) fn account(self: &Arc<Self>, entry: &Entry) -> Account {
-        Account::new(self, entry.caller.clone(), entry.started)
-    }
-}
-
-/// Returns the names of the decoders and of the cache policies that a model can be decoded with.
-fn methods(handle: &Handle) -> (Vec<&'static str>, Vec<&'static str>) {
-    let attention = handle.info().facts().mask.kind();
-    let decoders = DECODERS.iter().filter(|method| method.about.attention.contains(&attention));
-    let caches = CACHES.iter().filter(|method| method.about.attention.contains(&attention));
-    (decoders.map(|method| method.about.name).collect(), caches.map(|method| method.about.name).collect())
-}
-
-/// Puts on a response what all have: the request's name, and what browsers must know of it.
-fn dress(mut response: Response<Bytes>, request_id: &str) -> Response<Bytes> {
-    let headers = response.headers_mut();
-    if let Ok(id) = HeaderValue::from_str(request_id) {
-        headers.insert("x-request-id", id);
-    }
-    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
-    response
-}
-
-/// Returns a response with a body of JSON.
-pub(crate) fn json_response(body: &Value) -> Response<Bytes> {
-    json_text(body.to_string())
-}
-
-/// Returns a response with a body that is JSON.
-fn json_text(body: String) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::from(body));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 

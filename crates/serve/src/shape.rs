@@ -7,54 +7,16 @@ use demask::{
 use serde_json::{Map, Value, json};
 
 use crate::{
-    account::finish_reason,
+    answer::{Counts, Kind, finish_reason},
     ask::{Judged, Wishes},
     date,
     echo::Echo,
+    inner::Inner,
     logprobs,
     names::Names,
     random,
     run::Run,
-    service::Inner,
 };
-
-/// Endpoint that an answer is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// `/v1/chat/completions`.
-    Chat,
-    /// `/v1/completions`.
-    Completion,
-    /// `/v1/infill`.
-    Infill,
-    /// `/infill`, as llama.cpp's server has it.
-    PlainInfill,
-}
-
-/// Tokens of an answer.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Counts {
-    /// Tokens of the prompt.
-    pub prompt: usize,
-    /// Tokens of the prompt that an earlier request had computed.
-    pub cached: usize,
-    /// Tokens of the answer.
-    pub generated: usize,
-}
-
-impl Counts {
-    /// Returns those of an answer that is over.
-    pub fn of(answer: &Generation) -> Self {
-        let generated = answer.generated_tokens;
-        // Of a text with holes, everything between and behind them was given, too.
-        let prompt = if answer.hole_positions.is_empty() {
-            answer.prompt_tokens
-        } else {
-            answer.canvas.len() - answer.hole_positions.iter().map(ExactSizeIterator::len).sum::<usize>()
-        };
-        Self { prompt, cached: answer.receipt.decoding.cached_tokens.min(prompt), generated }
-    }
-}
 
 /// Shape that all chunks and bodies of a request have in common.
 #[derive(Debug)]

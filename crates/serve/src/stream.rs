@@ -13,17 +13,19 @@ use bytes::Bytes;
 use demask::{Event, Generation};
 use serde_json::{Map, Value, json};
 
+#[cfg(feature = "http")]
+use crate::run::{MUCH, written_length};
 use crate::{
     Refusal,
+    answer::{Counts, Kind},
     ask::{Frames, StreamWishes},
     canvas::Picture,
+    inner::Inner,
     logprobs,
+    response::held,
     run::{Happened, Run},
-    service::{Inner, held},
-    shape::{Counts, Kind, Shape},
+    shape::Shape,
 };
-#[cfg(feature = "http")]
-use crate::{run::written_length, service::MUCH};
 
 /// A message between two others that says nothing, for connections that nothing was written to for long.
 pub const HEARTBEAT: &[u8] = b":\n\n";

@@ -16,6 +16,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod check;
 mod device;
 mod head;
 mod job;
@@ -25,18 +26,23 @@ mod piece;
 mod plan;
 mod positions;
 pub mod random;
+mod state;
 mod tokens;
 
+pub use check::PlanLimits;
 pub use device::{Allocated, DeviceError, DeviceMemory, MemoryMeter, OutOfMemory};
 pub use head::{ConfidenceOf, FilterOrder, HeadAsk, HeadRequest, Judged, Predictions, Sampling};
 pub use job::{ForwardInput, Job, Need, Pending};
 pub use needs::{Cost, Operations, SequenceNeeds};
 pub use network::{
-    Blend, BlendWith, DeviceId, LaunchKind, Network, OpenError, Opened, Pages, PlanError, Prefix, PrefixCounters,
-    Price, RowBudget, SequenceId, SequenceStep,
+    Blend, BlendWith, DeviceId, Network, OpenError, Opened, Pages, PlanError, Prefix, PrefixCounters, Price, RowBudget,
+    SequenceId, SequenceStep,
 };
-pub use plan::{BlockRules, Drift, Keep, Lanes, LayerRows, Mask, MaskKind, Origin, Probe, StepPlan, Stores};
+pub use plan::{
+    BlockRules, Drift, Keep, Lanes, LaunchKind, LayerRows, Mask, MaskKind, Origin, Probe, StepPlan, Stores,
+};
 pub use positions::Positions;
+pub use state::SequenceState;
 pub use tokens::TokenList;
 
 /// Index of a token in the model's vocabulary.

@@ -3,9 +3,7 @@
 
 use std::{error, fmt};
 
-use crate::{
-    DeviceError, HeadAsk, LayerRows, Mask, OutOfMemory, Position, Predictions, SequenceNeeds, StepPlan, TokenId,
-};
+use crate::{DeviceError, HeadAsk, Mask, OutOfMemory, Position, Predictions, SequenceNeeds, StepPlan, TokenId};
 
 /// A model that runs steps for open sequences: a diffusion model, an autoregressive guide, a scripted one in tests.
 ///
@@ -53,18 +51,9 @@ pub trait Network: Send {
     /// Returns what opening a sequence with these needs would take now, or why it can never be opened. Changes nothing.
     fn price(&self, needs: &SequenceNeeds) -> Result<Price, OpenError>;
 
-    /// Finds whatever is wrong with a group: its plans, what it asks of the head, its guidance. A group that passes
-    /// cannot fail a batch, and a bug in one request's group fails that request alone.
+    /// Finds the first fault of a group, by [`PlanLimits::check`](crate::PlanLimits::check). A group that passes cannot
+    /// fail a batch, and a bug in one request's group fails that request alone.
     fn check(&self, group: &[SequenceStep<'_>]) -> Result<(), PlanError>;
-
-    /// Returns what kind of launch a plan needs. `None` joins all; two plans that name different kinds cannot share a
-    /// forward. By default a forward treats the layers of all its partly computed sequences alike.
-    fn kind(&self, plan: &StepPlan) -> Option<LaunchKind> {
-        match plan.layers {
-            LayerRows::All => None,
-            LayerRows::Partial { first_whole, .. } => Some(LaunchKind(u32::from(first_whole))),
-        }
-    }
 
     /// Runs the steps of several sequences as one forward; `out[i]` is filled with the predictions of `batch[i]`. The
     /// groups in the batch passed [`check`](Self::check), no sequence is in it twice, and it has at most
@@ -138,10 +127,6 @@ pub struct PrefixCounters {
     /// Tokens of those prefixes whose slots were filled.
     pub hits: u64,
 }
-
-/// Names a kind of launch that not all plans can share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LaunchKind(pub u32);
 
 /// Rows of a forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,8 @@ use crate::{Position, Positions};
 pub struct StepPlan {
     /// Positions whose rows enter the network, in each lane.
     pub live: Positions,
-    /// Slots `[0, visible)` may be attended to; every one of them must have been written or be live.
+    /// Slots `[0, visible)` may be attended to; every one of them that the mask lets a live row see must have been written
+    /// or be live.
     pub visible: Position,
     /// Rule for the visible keys that each row sees.
     pub mask: Mask,
@@ -277,6 +278,22 @@ pub enum LayerRows {
         first_whole: bool,
     },
 }
+
+impl LayerRows {
+    /// Returns the kind of launch that these layers need: steps that name different kinds cannot share a forward. `None`
+    /// joins all.
+    pub fn launch_kind(&self) -> Option<LaunchKind> {
+        match self {
+            Self::All => None,
+            Self::Partial { first_whole, .. } => Some(LaunchKind(u32::from(*first_whole))),
+        }
+    }
+}
+
+/// Names a kind of launch that not all plans can share: a forward treats the first layer of all its partly computed
+/// sequences alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LaunchKind(pub u32);
 
 /// A choice of rows by how far a projection has drifted from its stored value.
 #[derive(Debug, Clone, PartialEq, Eq)]

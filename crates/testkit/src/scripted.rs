@@ -10,9 +10,9 @@ mod prefixes;
 mod slots;
 
 use demask_step::{
-    Blend, BlendWith, ConfidenceOf, Cost, DeviceError, DeviceId, HeadRequest, Judged, Lanes, LayerRows, NO_TOKEN,
-    Network, OpenError, Opened, Operations, OutOfMemory, Pages, PlanError, Position, Positions, Predictions, Prefix,
-    PrefixCounters, Price, Probe, RowBudget, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId,
+    Blend, BlendWith, ConfidenceOf, Cost, DeviceError, DeviceId, HeadRequest, Judged, LayerRows, NO_TOKEN, Network,
+    OpenError, Opened, Operations, OutOfMemory, Pages, PlanError, PlanLimits, Position, Predictions, Prefix,
+    PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId,
     random::{self, Use},
 };
 
@@ -121,81 +121,8 @@ impl Scripted {
         self.steps
     }
 
-    fn slots(&self, id: SequenceId) -> Result<&Slots, PlanError> {
-        self.sequences.get(id.0 as usize).and_then(Option::as_ref).ok_or(PlanError::UnknownSequence(id))
-    }
-
-    /// Finds what is wrong with one step.
-    fn check_one(&self, step: &SequenceStep<'_>) -> Result<(), PlanError> {
-        let slots = self.slots(step.sequence)?;
-        let (plan, needs) = (step.plan, &slots.needs);
-        let expected = plan.rows();
-        if step.tokens.len() != expected {
-            return Err(PlanError::TokenCount { expected, found: step.tokens.len() });
-        }
-        if let Some(&token) = step.tokens.iter().find(|&&token| token as usize >= self.vocab) {
-            return Err(PlanError::TokenOutOfRange(token));
-        }
-        let wanted = &step.ask.wanted;
-        if wanted.sampling.top_k > 0 || wanted.sampling.top_p < 1.0 {
-            return Err(PlanError::Contradiction("the script draws without filters"));
-        }
-        let reserved = needs.positions;
-        if let Some(position) =
-            plan.live.last().max(plan.visible.checked_sub(1)).filter(|&last| last as usize >= reserved)
-        {
-            return Err(PlanError::PositionOutOfRange { position, reserved });
-        }
-        if let Some(position) = plan.live.last().filter(|&last| last >= plan.visible) {
-            return Err(PlanError::LiveNotVisible(position));
-        }
-        if let Some(keep) = &plan.keep {
-            let lane = slots.drafts.get(keep.lane as usize);
-            let missing = keep.positions.iter().find(|&position| lane.is_none_or(|lane| !lane.live.contains(position)));
-            if let Some(position) = missing {
-                return Err(PlanError::NothingToKeep(position));
-            }
-        }
-        let first_kept = plan.keep.as_ref().and_then(|keep| keep.positions.first());
-        if [plan.live.first(), first_kept].into_iter().flatten().any(|first| first < slots.filled) {
-            return Err(PlanError::Contradiction("a position is live or kept whose slot is shared"));
-        }
-        let kept = |position| plan.keep.as_ref().is_some_and(|keep| keep.positions.contains(position));
-        let written = |position: Position| slots.is_written(position) || kept(position);
-        if let Some(position) = (0..plan.visible).find(|&position| !plan.live.contains(position) && !written(position))
-        {
-            return Err(PlanError::SlotNeverWritten(position));
-        }
-        check_layers(slots, plan, self.layers, &kept)?;
-        let mut asked = Positions::new();
-        asked.set_union(&[&plan.predict, &plan.must, &plan.hint]);
-        for position in asked.iter() {
-            let row = plan.predictor(position, self.shift);
-            if !plan.live.contains(row) {
-                return Err(PlanError::RowNotLive { position, row });
-            }
-        }
-        let lanes = plan.lanes.count();
-        let judged = lanes * asked.len() * wanted.judge_width;
-        if step.ask.judge.len() != judged {
-            return Err(PlanError::JudgeCount { expected: judged, found: step.ask.judge.len() });
-        }
-        let (drafts, span) = match (plan.lanes, plan.live.first(), plan.live.last()) {
-            (Lanes::Drafts(drafts), Some(first), Some(last)) => (drafts as usize, (last - first) as usize + 1),
-            _ => (0, 0),
-        };
-        let beyond = [
-            ("rows", plan.rows(), needs.rows),
-            ("predictions", lanes * asked.len(), needs.predictions),
-            ("best tokens", wanted.top, needs.top),
-            ("judged tokens", wanted.judge_width, needs.judge_width),
-            ("drafts", drafts, needs.drafts),
-            ("positions between drafted rows", span, needs.draft_span),
-        ];
-        match beyond.into_iter().find(|(_, needed, reserved)| needed > reserved) {
-            Some((what, needed, reserved)) => Err(PlanError::BeyondReserve { what, needed, reserved }),
-            None => Ok(()),
-        }
+    fn open_slots(&self) -> impl Iterator<Item = &Slots> {
+        self.sequences.iter().flatten()
     }
 
     /// The rows after the last layer, `[lanes, live]`, writing slots on the way.
@@ -220,7 +147,8 @@ impl Scripted {
         let Some(Blend { scale, .. }) = step.blend else { return content };
         let fresh = other.map(|other| content.wrapping_sub(other));
         let Some(slots) = self.sequences[step.sequence.0 as usize].as_mut() else { return content };
-        let difference = if slots.needs.residual { slots.lane(lane).difference(position, fresh) } else { fresh };
+        let difference =
+            if slots.state.needs().residual { slots.lane(lane).difference(position, fresh) } else { fresh };
         random::mix(content ^ random::mix(difference.unwrap_or(0) ^ u64::from(scale.to_bits())))
     }
 
@@ -365,32 +293,6 @@ fn judged(logits: &[f64], choice: &[f64], token: TokenId) -> Judged {
     }
 }
 
-/// Checks partly computed layers and reports what is wrong with them.
-fn check_layers(
-    slots: &Slots,
-    plan: &StepPlan,
-    layers: usize,
-    kept: &impl Fn(Position) -> bool,
-) -> Result<(), PlanError> {
-    let LayerRows::Partial { compute, probe, .. } = &plan.layers else { return Ok(()) };
-    if !slots.needs.increments {
-        return Err(PlanError::Contradiction("partly computed layers without reserved increments"));
-    }
-    let nothing = Positions::new();
-    let (probed, keep) = probe.as_ref().map_or((&nothing, 0), |Probe { rows, keep, .. }| (rows, *keep));
-    if let Some(position) = compute.iter().chain(probed.iter()).find(|&position| !plan.live.contains(position)) {
-        return Err(PlanError::ComputedNotLive(position));
-    }
-    if keep > probed.len() || probed.iter().any(|position| compute.contains(position)) {
-        return Err(PlanError::Contradiction("a probe keeps more rows than it has, or computes one of them anyway"));
-    }
-    let stands = |position| compute.contains(position) || kept(position) || slots.has_increments(position, layers);
-    match plan.live.iter().find(|&position| !stands(position)) {
-        Some(position) => Err(PlanError::SlotNeverWritten(position)),
-        None => Ok(()),
-    }
-}
-
 /// The first of the largest.
 fn argmax(values: impl Iterator<Item = f64>) -> usize {
     let best = values
@@ -402,7 +304,7 @@ fn argmax(values: impl Iterator<Item = f64>) -> usize {
 impl Network for Scripted {
     fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
         let needed = needs.positions as u64;
-        let open: u64 = self.sequences.iter().flatten().map(|slots| slots.needs.positions as u64).sum();
+        let open: u64 = self.open_slots().map(|slots| slots.state.needs().positions as u64).sum();
         if open + needed > self.memory {
             return Err(OutOfMemory { needed, available: self.memory - open }.into());
         }
@@ -421,17 +323,18 @@ impl Network for Scripted {
             && let (filled, Some(left)) = self.prefixes.find(prefix, needs.positions)
         {
             slots.stored.begin(left, filled as usize);
-            slots.filled = filled;
+            slots.state.fill(filled);
         }
-        Ok(Opened { sequence, filled: slots.filled })
+        Ok(Opened { sequence, filled: slots.state.shared() })
     }
 
     fn publish(&mut self, sequence: SequenceId, prefix: Prefix<'_>) {
         if let Some(Some(slots)) = self.sequences.get_mut(sequence.0 as usize)
-            && !slots.needs.increments
-            && !slots.needs.residual
+            && !slots.state.needs().increments
+            && !slots.state.needs().residual
         {
-            slots.filled = slots.filled.max(self.prefixes.publish(prefix, &slots.stored));
+            let published = self.prefixes.publish(prefix, &slots.stored);
+            slots.state.share(slots.state.shared().max(published));
         }
     }
 
@@ -451,15 +354,17 @@ impl Network for Scripted {
     }
 
     fn check(&self, group: &[SequenceStep<'_>]) -> Result<(), PlanError> {
-        for (index, step) in group.iter().enumerate() {
-            self.check_one(step)?;
-            let twin = |places: usize| group.get(index + places).map(|twin| twin.plan.lanes.count());
-            match step.blend.map(|blend| blend.with) {
-                Some(BlendWith::Behind(places)) if twin(places) != Some(step.plan.lanes.count()) => {
-                    return Err(PlanError::Contradiction("guidance by a step that is not in the group"));
-                }
-                _ => {}
-            }
+        // As in a real network, an open sequence that needs more rows raises the limit.
+        let needed = self.open_slots().map(|slots| slots.state.needs().rows.max(slots.state.needs().group_rows)).max();
+        let rows = self.budget.capacity.max(needed.unwrap_or(0));
+        let limits = PlanLimits { vocabulary: self.vocab, shift: self.shift, rows };
+        limits.check(group, |id| Some(&self.sequences.get(id.0 as usize)?.as_ref()?.state))?;
+        let filters = |step: &SequenceStep<'_>| {
+            let sampling = &step.ask.wanted.sampling;
+            sampling.top_k > 0 || sampling.top_p < 1.0
+        };
+        if group.iter().any(filters) {
+            return Err(PlanError::Contradiction("the script draws without filters"));
         }
         Ok(())
     }
@@ -468,10 +373,8 @@ impl Network for Scripted {
         if self.steps == self.fails_after {
             return Err(DeviceError("the script ends here".to_owned()));
         }
-        for step in batch {
-            // Whoever runs what was not checked is wrong.
-            self.check_one(step).unwrap_or_else(|error| panic!("{error}"));
-        }
+        // What was not checked must not run.
+        self.check(batch).unwrap_or_else(|error| panic!("{error}"));
         self.steps += 1;
         let rows: Vec<_> = batch.iter().map(|step| self.forward(step)).collect();
         for (index, ((step, own), out)) in batch.iter().zip(&rows).zip(out).enumerate() {
@@ -496,13 +399,13 @@ impl Network for Scripted {
     }
 
     fn pages(&self) -> Pages {
-        Pages { used: self.sequences.iter().flatten().count(), ..Pages::default() }
+        Pages { used: self.open_slots().count(), ..Pages::default() }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use demask_step::{Drift, HeadAsk, Keep, Mask};
+    use demask_step::{Drift, HeadAsk, Keep, Lanes, Mask, Positions, Probe, Sampling};
 
     use super::*;
 
@@ -549,21 +452,26 @@ mod tests {
         assert_ne!(stale.confidence, at_once.confidence, "a stale slot shows");
     }
 
+    /// What a step wrote counts for the plans after it; filters are the one thing that only the script refuses.
     #[test]
-    fn wrong_plans_are_refused() {
+    fn plans_are_checked_against_what_ran() {
         let mut script = Scripted::new(1, 12, 1);
         let id = open(&mut script);
-        let check = |plan: &StepPlan, tokens: &[TokenId]| {
-            script.check(&[SequenceStep { sequence: id, tokens, plan, ask: &HeadAsk::default(), blend: None }])
+        let check = |script: &Scripted, sampling| {
+            let plan = StepPlan { live: (4..6).into(), visible: 6, ..StepPlan::default() };
+            let ask = HeadRequest { sampling, ..HeadRequest::default() }.into();
+            script.check(&[SequenceStep { sequence: id, tokens: &[1, 1], plan: &plan, ask: &ask, blend: None }])
         };
-        let plan = StepPlan { live: (2..4).into(), visible: 4, ..StepPlan::default() };
-        assert_eq!(check(&plan, &[1, 1]), Err(PlanError::SlotNeverWritten(0)));
-        assert_eq!(check(&plan, &[1]), Err(PlanError::TokenCount { expected: 2, found: 1 }));
-        assert_eq!(check(&plan, &[1, 12]), Err(PlanError::TokenOutOfRange(12)));
-        let plan = StepPlan { live: (0..3).into(), visible: 3, predict: (4..5).into(), ..StepPlan::default() };
-        assert_eq!(check(&plan, &[1, 1, 1]), Err(PlanError::RowNotLive { position: 4, row: 3 }));
-        let plan = StepPlan { live: (0..9).into(), visible: 9, ..StepPlan::default() };
-        assert_eq!(check(&plan, &[1; 9]), Err(PlanError::PositionOutOfRange { position: 8, reserved: 8 }));
+        assert_eq!(check(&script, Sampling::default()), Err(PlanError::SlotNeverWritten(0)));
+        run(&mut script, id, &[1; 4], 0..4, Mask::Full);
+        assert_eq!(check(&script, Sampling::default()), Ok(()));
+        let filters = [Sampling { top_k: 1, ..Sampling::default() }, Sampling { top_p: 0.5, ..Sampling::default() }];
+        for sampling in filters {
+            let refused = Err(PlanError::Contradiction("the script draws without filters"));
+            assert_eq!(check(&script, sampling), refused);
+        }
+        script.close(id);
+        assert_eq!(check(&script, Sampling::default()), Err(PlanError::UnknownSequence(id)));
     }
 
     /// One step of all eight positions, whose last four are predicted.

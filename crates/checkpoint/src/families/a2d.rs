@@ -3,14 +3,19 @@
 
 use demask_step::{BlockRules, Mask, Origin, Stores};
 
-use super::{DecodingDefaults, Family, Holes, Relative, Sign, Vocabulary, llada, qwen2, qwen3, sdar, transformers};
+use super::{DecodingDefaults, Family, Holes, Vocabulary, llada, qwen2, qwen3, sdar, transformers};
 
 /// Block length of the released bd3lm models.
 const BLOCK: u32 = 32;
 
 /// The prompt ends a block, and what is read by nobody is not stored.
-const BLOCKS: BlockRules =
-    BlockRules { origin: Origin::Prompt, ends_short: true, shares_masks: true, stores: Stores::IfRead, ..sdar::BLOCKS };
+const BLOCKS: BlockRules = BlockRules {
+    origin: Origin::Prompt,
+    ends_short: true,
+    shares_masks: true,
+    stores: Stores::IfRead,
+    ..transformers::BLOCKS
+};
 
 /// Sampling of dllm's scripts, which decode 128 positions.
 const DECODING: DecodingDefaults = DecodingDefaults {
@@ -19,14 +24,10 @@ const DECODING: DecodingDefaults = DecodingDefaults {
     ..llada::FAMILY.decoding
 };
 
-/// Sign of the block model.
-const NAME: Sign = Sign::Name("bd3lm");
-
 pub(super) const QWEN2: Family = Family {
     name: "A2D-Qwen2",
     architecture: "A2DQwen2LMHeadModel",
     model_type: "a2d-qwen2",
-    relatives: || &[Relative { family: &QWEN2_BLOCKS, sign: NAME }],
     attention: Mask::Full,
     shift: 0,
     blocks: BLOCKS,
@@ -42,7 +43,6 @@ pub(super) const QWEN2_BLOCKS: Family = Family {
     name: "A2D-Qwen2-bd3lm",
     architecture: "",
     model_type: "",
-    relatives: || &[],
     attention: Mask::blocks(BLOCK),
     decoding: sdar::FAMILY.decoding,
     ..QWEN2
@@ -52,7 +52,6 @@ pub(super) const QWEN3: Family = Family {
     name: "A2D-Qwen3",
     architecture: "A2DQwen3LMHeadModel",
     model_type: "a2d-qwen3",
-    relatives: || &[Relative { family: &QWEN3_BLOCKS, sign: NAME }],
     attention: Mask::Full,
     shift: 0,
     blocks: BLOCKS,
@@ -67,7 +66,6 @@ pub(super) const QWEN3_BLOCKS: Family = Family {
     name: "A2D-Qwen3-bd3lm",
     architecture: "",
     model_type: "",
-    relatives: || &[],
     attention: Mask::blocks(BLOCK),
     decoding: sdar::FAMILY.decoding,
     ..QWEN3

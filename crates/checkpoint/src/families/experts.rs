@@ -5,7 +5,7 @@ use demask_tensor::{ExpertGroups, ExpertShape, RouterRule, Score, Share};
 use serde_json::Value;
 
 use super::LARGEST_WIDTH;
-use crate::{CheckpointError, config::Fields, error::shown, header::MOST_TENSORS};
+use crate::{CheckpointError, error::shown, fields::Fields, header::MOST_TENSORS};
 
 /// Most experts of a layer: four times those of the largest releases.
 pub(crate) const LARGEST_EXPERTS: usize = 1 << 12;

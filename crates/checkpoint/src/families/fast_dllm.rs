@@ -5,7 +5,7 @@ use demask_model::ArchSpec;
 use demask_step::{BlockRules, Mask, Position, Stores};
 
 use super::{Family, Vocabulary, qwen2, sdar, transformers};
-use crate::{CheckpointError, Warning, config::Fields};
+use crate::{CheckpointError, Warning, fields::Fields};
 
 /// Block length where the file does not say.
 const BLOCK: Position = 32;
@@ -15,10 +15,9 @@ pub(super) const FAMILY: Family = Family {
     architecture: "Fast_dLLM_QwenForCausalLM",
     model_type: "Fast_dLLM_Qwen",
     parse,
-    relatives: || &[],
     attention: Mask::blocks(BLOCK),
     shift: 1,
-    blocks: BlockRules { shares_masks: true, stores: Stores::IfRead, seeds: true, ..sdar::BLOCKS },
+    blocks: BlockRules { shares_masks: true, stores: Stores::IfRead, seeds: true, ..transformers::BLOCKS },
     mask_texts: &["|<MASK>|"],
     vocabularies: &[
         Vocabulary { rows: 151_936, mask: Some(151_665), eos: 151_645, turn_end: 151_645, bos: 151_643 },

@@ -5,10 +5,10 @@ use demask_step::{ConfidenceOf, FilterOrder, Mask};
 
 use super::{
     DecodingDefaults, Family, FirstToken, GgufConventions, Holes, LARGEST_CONTEXT, LARGEST_HEADS, LARGEST_LAYERS,
-    LARGEST_VOCABULARY, LARGEST_WIDTH, LikelihoodConventions, MaskDraws, Vocabulary, check, divide, prompts, sdar,
+    LARGEST_VOCABULARY, LARGEST_WIDTH, LikelihoodConventions, MaskDraws, Vocabulary, check, divide, prompts,
     transformers,
 };
-use crate::{CheckpointError, Warning, config::Fields, error::shown};
+use crate::{CheckpointError, Warning, error::shown, fields::Fields};
 
 pub(super) const FAMILY: Family = Family {
     name: "LLaDA",
@@ -19,9 +19,8 @@ pub(super) const FAMILY: Family = Family {
     attention: Mask::Full,
     shift: 0,
     aliases: &[],
-    relatives: || &[],
     fused: |_, _| None,
-    blocks: sdar::BLOCKS,
+    blocks: transformers::BLOCKS,
     mask_texts: &["<|mdm_mask|>"],
     mask: None,
     qkv_bias: false,

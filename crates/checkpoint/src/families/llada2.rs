@@ -5,7 +5,7 @@ use demask_step::{Mask, Position};
 use demask_tensor::{RouterRule, Score, Share};
 
 use super::{Family, LARGEST_LAYERS, Rows, experts, llada_moe, prompts, sdar, transformers};
-use crate::{CheckpointError, Warning, config::Fields};
+use crate::{CheckpointError, Warning, fields::Fields};
 
 /// Block length where the file does not say.
 const BLOCK: Position = 32;
@@ -23,7 +23,7 @@ pub(super) const FAMILY: Family = Family {
     fused,
     attention: Mask::blocks(BLOCK),
     shift: 0,
-    blocks: sdar::BLOCKS,
+    blocks: transformers::BLOCKS,
     mask_texts: &["<|mask|>", "<|mdm_mask|>"],
     mask: Some(llada_moe::MASK),
     head_norms: true,

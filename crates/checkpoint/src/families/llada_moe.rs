@@ -6,9 +6,9 @@ use demask_step::Mask;
 use serde_json::Value;
 
 use super::{DecodingDefaults, Family, GgufConventions, LARGEST_WIDTH, experts, llada, prompts, transformers};
-use crate::{CheckpointError, Warning, config::Fields};
+use crate::{CheckpointError, Warning, fields::Fields};
 
-pub(super) const FAMILY: Family = Family {
+pub(crate) const FAMILY: Family = Family {
     name: "LLaDA-MoE",
     architecture: "LLaDAMoEModelLM",
     model_type: "lladamoe",

@@ -1,12 +1,11 @@
 //! Llama 3: autoregressive models that guide LLaDA.
 
-use super::{Family, GgufConventions, Relative, Sign, Vocabulary, prompts, stable_diffcoder, transformers};
+use super::{Family, GgufConventions, Vocabulary, prompts, transformers};
 
 pub(super) const FAMILY: Family = Family {
     name: "Llama",
     architecture: "LlamaForCausalLM",
     model_type: "llama",
-    relatives: || &[Relative { family: &stable_diffcoder::FAMILY, sign: Sign::Code("stable_diffcoder") }],
     // Old configurations have as many K/V heads as query heads and do not say so.
     parse: |fields, family, _| transformers::parse_with(fields, family, transformers::FFN, Ok),
     vocabularies: &[Vocabulary { rows: 128_256, mask: None, eos: 128_001, turn_end: 128_009, bos: 128_000 }],

@@ -5,7 +5,7 @@ use demask_model::{ArchSpec, QueryScale, Role};
 use demask_step::{BlockRules, Mask, Origin, Position, Stores};
 
 use super::{Family, Vocabulary, sdar, transformers};
-use crate::{CheckpointError, Warning, config::Fields, error::shown};
+use crate::{CheckpointError, Warning, error::shown, fields::Fields};
 
 /// Block length where the file does not say.
 const BLOCK: Position = 32;

@@ -17,6 +17,5 @@ pub(super) const FAMILY: Family = Family {
     own_specials: &[("<M>", true)],
     gguf: transformers::GGUF,
     decoding: dream::FAMILY.decoding,
-    relatives: || &[],
     ..qwen2::FAMILY
 };

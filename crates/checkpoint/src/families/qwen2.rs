@@ -1,12 +1,11 @@
 //! Qwen2, Qwen2.5: autoregressive models that guide Dream.
 
-use super::{Family, GgufConventions, Relative, Sign, Vocabulary, open_dcoder, prompts, transformers};
+use super::{Family, GgufConventions, Vocabulary, prompts, transformers};
 
 pub(super) const FAMILY: Family = Family {
     name: "Qwen2",
     architecture: "Qwen2ForCausalLM",
     model_type: "qwen2",
-    relatives: || &[Relative { family: &open_dcoder::FAMILY, sign: Sign::MaskToken("<M>") }],
     qkv_bias: true,
     vocabularies: &[
         Vocabulary { rows: 151_936, mask: None, eos: 151_643, turn_end: 151_645, bos: 151_643 },

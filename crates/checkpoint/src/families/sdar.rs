@@ -1,19 +1,15 @@
 //! SDAR, TraDo: a Qwen3 trained to fill masks block by block.
 
 use demask_model::ArchSpec;
-use demask_step::{BlockRules, ConfidenceOf, FilterOrder, Mask, Origin, Position, Stores};
+use demask_step::{ConfidenceOf, FilterOrder, Mask, Position};
 
 use super::{
     DecodingDefaults, Family, GgufConventions, Holes, LikelihoodConventions, MaskDraws, Vocabulary, transformers,
 };
-use crate::{CheckpointError, Warning, config::Fields};
+use crate::{CheckpointError, Warning, fields::Fields};
 
 /// Block length where the file does not say: that of the released checkpoints without a suffix.
 const BLOCK: Position = 4;
-
-/// Blocks are counted from position 0, whole, and each is stored.
-pub(super) const BLOCKS: BlockRules =
-    BlockRules { origin: Origin::Start, ends_short: false, shares_masks: false, stores: Stores::Always, seeds: false };
 
 pub(super) const FAMILY: Family = Family {
     name: "SDAR",

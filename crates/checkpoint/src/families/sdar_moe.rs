@@ -8,7 +8,7 @@ use super::{
     DecodingDefaults, Family, GgufConventions, Holes, SamplerDefaults, Vocabulary, experts, llada, qwen3, sdar,
     transformers,
 };
-use crate::{CheckpointError, Warning, config::Fields};
+use crate::{CheckpointError, Warning, fields::Fields};
 
 pub(super) const SDAR: Family = Family {
     name: "SDAR-MoE",

@@ -15,7 +15,7 @@ pub(super) const FAMILY: Family = Family {
     parse: llama::FAMILY.parse,
     attention: Mask::blocks(BLOCK),
     shift: 0,
-    blocks: BlockRules { ends_short: true, shares_masks: true, stores: Stores::UnlessEnded, ..sdar::BLOCKS },
+    blocks: BlockRules { ends_short: true, shares_masks: true, stores: Stores::UnlessEnded, ..transformers::BLOCKS },
     mask_texts: &["<[MASK_TOKEN]>"],
     mask: Some(5),
     vocabularies: &[Vocabulary { rows: 155_136, mask: Some(5), eos: 2, turn_end: 2, bos: 0 }],

@@ -1,10 +1,13 @@
 use std::collections::BTreeSet;
 
-use demask_model::{LayerRole, expected_tensors};
-use serde_json::json;
+use demask_model::{LayerRole, Role, expected_tensors};
+use demask_step::Mask;
+use serde_json::{Value, json};
 
 use super::*;
-use crate::{TokenIds, special::Sources};
+use crate::{
+    CheckpointError, Message, ModelConfig, RenderOptions, Rendered, TokenIds, config, fields::Fields, special::Sources,
+};
 
 /// Family that is in no list: normed heads, full attention, names of its own for two tensors.
 const TOY: Family = Family {
@@ -40,7 +43,7 @@ fn toy_config() -> Value {
 }
 
 fn parse_text(config: &Value, families: &[&'static Family]) -> Result<ModelConfig, CheckpointError> {
-    parse(&Fields::parse(config.to_string().as_bytes(), "config.json")?, families, None, Evidence::default())
+    config::read(&Fields::parse(config.to_string().as_bytes(), "config.json")?, families, None, Evidence::default())
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! Conventions that families share whose files have the names of transformers and whose vocabulary is Qwen's.
 
 use demask_model::{ArchSpec, LayerRole, Role, Rope, RopeScaling};
-use demask_step::{ConfidenceOf, FilterOrder, Mask};
+use demask_step::{BlockRules, ConfidenceOf, FilterOrder, Mask, Origin, Stores};
 use serde_json::Value;
 
 use super::{
     DecodingDefaults, Family, FirstToken, GgufConventions, Holes, LARGEST_CONTEXT, LARGEST_HEAD, LARGEST_HEADS,
-    LARGEST_LAYERS, LARGEST_VOCABULARY, LARGEST_WIDTH, LikelihoodConventions, MaskDraws, check, divide, prompts, sdar,
+    LARGEST_LAYERS, LARGEST_VOCABULARY, LARGEST_WIDTH, LikelihoodConventions, MaskDraws, check, divide, prompts,
 };
-use crate::{CheckpointError, Warning, config::Fields, error::shown};
+use crate::{CheckpointError, Warning, error::shown, fields::Fields};
 
 /// Causal model with these names: what families change, they say themselves.
 pub(super) const CAUSAL: Family = Family {
@@ -20,9 +20,8 @@ pub(super) const CAUSAL: Family = Family {
     attention: Mask::Causal,
     shift: 1,
     aliases: &[],
-    relatives: || &[],
     fused: |_, _| None,
-    blocks: sdar::BLOCKS,
+    blocks: BLOCKS,
     mask_texts: &[],
     mask: None,
     qkv_bias: false,
@@ -53,6 +52,10 @@ pub(super) const GGUF: GgufConventions = GgufConventions {
     router: None,
     first_token: FirstToken::AsSaid,
 };
+
+/// Blocks are counted from position 0, whole, and each is stored.
+pub(super) const BLOCKS: BlockRules =
+    BlockRules { origin: Origin::Start, ends_short: false, shares_masks: false, stores: Stores::Always, seeds: false };
 
 /// Key of the width of the MLP.
 pub(super) const FFN: &str = "intermediate_size";

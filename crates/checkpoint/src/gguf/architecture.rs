@@ -11,12 +11,12 @@ use super::{
 };
 use crate::{
     CheckpointError, Family,
-    config::{Fields, TokenIds},
     error::shown,
     families::{
         FAMILIES, LARGEST_CONTEXT, LARGEST_HEAD, LARGEST_HEADS, LARGEST_LAYERS, LARGEST_VOCABULARY, LARGEST_WIDTH,
         experts::{LARGEST_EXPERTS, too_many},
     },
+    fields::{Fields, TokenIds},
 };
 
 /// The keys of one architecture.

@@ -1,7 +1,7 @@
 //! Tokens that end an answer of a causal model: those that the metadata name, and those whose text says it. Files name one
 //! or two of the ends that a model was trained with, and leave the others to programs that know the texts.
 
-use crate::{CheckpointError, config::Fields};
+use crate::{CheckpointError, fields::Fields};
 
 /// What parts texts and files of code in training, after whose end nothing belongs to an answer: key and texts. The first
 /// text that is there counts, where no key names another.

@@ -22,7 +22,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::{
     ChatTemplate, CheckpointError, Family, FamilyChoice, Tokenizer,
-    config::{Fields, TokenIds},
+    fields::{Fields, TokenIds},
     weights::{Located, StoredWeights},
 };
 use names::{ROPE_FACTORS, tensor_name};

@@ -1,7 +1,7 @@
 //! Ways to cut a text into pieces before tokens are made of them: `tokenizer.ggml.pre` names one, and the expressions are
 //! those of the tokenizers that have the name.
 
-use crate::{CheckpointError, config::Fields, error::shown, families::qwen2};
+use crate::{CheckpointError, error::shown, families::qwen2, fields::Fields};
 
 /// A way to cut texts.
 pub(super) struct Pieces {

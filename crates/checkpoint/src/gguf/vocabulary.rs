@@ -11,9 +11,9 @@ use super::{
 };
 use crate::{
     CheckpointError, Family, Tokenizer,
-    config::{Fields, TokenIds},
     error::shown,
     families::FirstToken,
+    fields::{Fields, TokenIds},
     tokenizer::{Added, Settings, byte_pairs},
 };
 

@@ -9,13 +9,11 @@ use std::{
     time::Duration,
 };
 
-use ureq::Agent;
-
 use super::{
     FetchProgress, HubError, HubOptions, RepositoryKind,
     digest::Sum,
-    http::{agent, bad_reply},
-    io_error,
+    error::io_error,
+    http::{Remote, bad_reply},
 };
 use crate::{
     error::one_line,
@@ -30,10 +28,7 @@ const PIECE: usize = 1 << 18;
 
 /// One repository of a hub, and its part of the cache.
 pub(super) struct Client<'a> {
-    pub(super) kind: RepositoryKind,
-    pub(super) id: &'a str,
-    pub(super) options: &'a HubOptions,
-    pub(super) agent: Agent,
+    remote: Remote<'a>,
     /// Directory of the repository in the cache.
     place: PathBuf,
 }
@@ -72,7 +67,7 @@ struct Expected<'a> {
 impl<'a> Client<'a> {
     pub(super) fn new(kind: RepositoryKind, id: &'a str, options: &'a HubOptions) -> Self {
         let place = options.cache.join(format!("{kind}s--{}", id.replace('/', "--")));
-        Self { kind, id, options, agent: agent(options), place }
+        Self { remote: Remote::new(kind, id, options), place }
     }
 
     /// Directory that the cache has for a revision: the one that its reference names, or a commit's own.
@@ -98,10 +93,10 @@ impl<'a> Client<'a> {
     /// Commit and files of a revision.
     pub(super) fn listing(&self, revision: &str) -> Result<Listing, HubError> {
         const EXPECTED: &str = "the JSON description of a repository";
-        let Self { kind, id, options, .. } = self;
+        let Remote { kind, id, options, .. } = &self.remote;
         let address = format!("{}/api/{kind}s/{id}/revision/{}", options.endpoint, revision.replace('/', "%2F"));
         let mut text = Vec::new();
-        let mut body = self.get(&address, revision, None)?.into_reader().take(LARGEST_LISTING + 1);
+        let mut body = self.remote.get(&address, revision, None)?.into_reader().take(LARGEST_LISTING + 1);
         body.read_to_end(&mut text)
             .map_err(|cause| HubError::Unreachable { address: address.clone(), detail: one_line(cause) })?;
         if text.len() as u64 > LARGEST_LISTING {
@@ -142,7 +137,7 @@ impl<'a> Client<'a> {
             failures = if length(&part) > before { 0 } else { failures + 1 };
             let passing =
                 matches!(error, HubError::BrokenOff { .. } | HubError::Unreachable { .. } | HubError::Busy { .. });
-            if !passing || self.options.retries == 0 || failures > self.options.retries {
+            if !passing || self.remote.options.retries == 0 || failures > self.remote.options.retries {
                 return Err(error);
             }
             thread::sleep(Duration::from_secs(1 << failures.min(4)));
@@ -153,7 +148,7 @@ impl<'a> Client<'a> {
     /// such a blob: an earlier program may have linked what came damaged. The lengths of weights are checked when they are
     /// opened.
     fn is_damaged(&self, link: &Path, file: &str) -> Result<bool, HubError> {
-        if self.kind != RepositoryKind::Model || file.ends_with(".safetensors") {
+        if self.remote.kind != RepositoryKind::Model || file.ends_with(".safetensors") {
             return Ok(false);
         }
         let blob = fs::canonicalize(link).map_err(|cause| io_error(link, cause))?;
@@ -169,12 +164,12 @@ impl<'a> Client<'a> {
 
     /// Name and size of a file's contents.
     fn announced<'f>(&self, commit: &str, file: &'f str) -> Result<Expected<'f>, HubError> {
-        let folder = match self.kind {
+        let folder = match self.remote.kind {
             RepositoryKind::Model => "",
             RepositoryKind::Dataset => "datasets/",
         };
-        let address = format!("{}/{folder}{}/resolve/{commit}/{file}", self.options.endpoint, self.id);
-        let reply = self.get(&address, commit, Some((0, Some(0))))?;
+        let address = format!("{}/{folder}{}/resolve/{commit}/{file}", self.remote.options.endpoint, self.remote.id);
+        let reply = self.remote.get(&address, commit, Some((0, Some(0))))?;
         let missing = |name: &str| bad_reply(&address, format!("without the header {name}"), "what a hub answers");
         let etag = reply.etag.clone().ok_or_else(|| missing("etag"))?;
         let found = reply.commit.clone().ok_or_else(|| missing("x-repo-commit"))?;
@@ -184,7 +179,7 @@ impl<'a> Client<'a> {
             return Err(bad_reply(&address, found, "an etag, and the commit that was asked for"));
         }
         let size = reply.part().ok_or_else(|| missing("content-range"))?.whole;
-        let limit = largest(self.kind, file);
+        let limit = largest(self.remote.kind, file);
         if size > limit {
             return Err(self.too_large(file, size, limit));
         }
@@ -192,7 +187,7 @@ impl<'a> Client<'a> {
     }
 
     fn too_large(&self, file: &str, found: u64, limit: u64) -> HubError {
-        HubError::TooLarge { id: self.id.to_owned(), file: file.to_owned(), found, limit }
+        HubError::TooLarge { id: self.remote.id.to_owned(), file: file.to_owned(), found, limit }
     }
 
     /// One attempt to have the contents whole under their name.
@@ -252,7 +247,7 @@ impl<'a> Client<'a> {
     ) -> Result<(), HubError> {
         let &Expected { file, ref address, size, .. } = expected;
         let asked = length(part);
-        let reply = self.get(address, commit, Some((asked, None)))?;
+        let reply = self.remote.get(address, commit, Some((asked, None)))?;
         let mut done = reply.part().map_or(0, |part| part.start);
         if done != asked && done != 0 {
             return Err(bad_reply(address, format!("bytes from {done} on"), "those that were asked for"));
@@ -272,7 +267,7 @@ impl<'a> Client<'a> {
             }
             opened.write_all(&piece[..count]).map_err(of_disk)?;
             if !progress(FetchProgress { file, done, total: Some(size) }) {
-                return Err(HubError::Interrupted { id: self.id.to_owned() });
+                return Err(HubError::Interrupted { id: self.remote.id.to_owned() });
             }
         }
         if done == size {
@@ -292,7 +287,7 @@ impl<'a> Client<'a> {
         let Some(sum) = Sum::of(etag) else { return Ok(()) };
         let mut goes_on = || progress(FetchProgress { file, done: size, total: Some(size) });
         let compared = sum.differs(path, etag, &mut goes_on).map_err(|cause| io_error(path, cause))?;
-        let Some(compared) = compared else { return Err(HubError::Interrupted { id: self.id.to_owned() }) };
+        let Some(compared) = compared else { return Err(HubError::Interrupted { id: self.remote.id.to_owned() }) };
         compared.map_err(|found| {
             let _ = fs::remove_file(path);
             HubError::Damaged { file: file.to_owned(), sum: sum.name(), found, expected: etag.clone() }

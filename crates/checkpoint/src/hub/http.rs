@@ -8,7 +8,7 @@ use ureq::{
     http::{HeaderMap, Response, header},
 };
 
-use super::{HubError, HubOptions, client::Client};
+use super::{HubError, HubOptions, RepositoryKind};
 use crate::error::one_line;
 
 /// Most redirections of a request.
@@ -51,7 +51,7 @@ impl Reply {
 }
 
 /// The client of all requests. Answers are taken as they are sent: nothing unpacks them.
-pub(super) fn agent(options: &HubOptions) -> Agent {
+fn agent(options: &HubOptions) -> Agent {
     let patience = Some(options.patience);
     let config = Agent::config_builder()
         .user_agent(concat!("demask/", env!("CARGO_PKG_VERSION")))
@@ -66,7 +66,19 @@ pub(super) fn agent(options: &HubOptions) -> Agent {
     config.build().into()
 }
 
-impl Client<'_> {
+/// One repository of a hub, as it is asked for.
+pub(super) struct Remote<'a> {
+    pub(super) kind: RepositoryKind,
+    pub(super) id: &'a str,
+    pub(super) options: &'a HubOptions,
+    agent: Agent,
+}
+
+impl<'a> Remote<'a> {
+    pub(super) fn new(kind: RepositoryKind, id: &'a str, options: &'a HubOptions) -> Self {
+        Self { kind, id, options, agent: agent(options) }
+    }
+
     /// Asks for an address, or for a part of what is there (the first byte, and perhaps the last). `revision` is for
     /// messages.
     pub(super) fn get(

@@ -17,7 +17,7 @@ use minijinja::{
     value::{Kwargs, ValueKind},
 };
 
-use super::{LONGEST_TEMPLATE, clock, json, methods};
+use super::{LONGEST_TEMPLATE, budget::afford, clock, json, methods};
 use crate::guard::guarded;
 
 /// Most signs of the two operators whose chains take time or stack in proportion to more than their length.
@@ -26,10 +26,6 @@ const MOST_HYPHENS: usize = 64 << 10;
 /// Room for the deepest tree of the longest source and for the deepest value of the largest budget, and what a process has
 /// left whose memory is limited.
 const ROOMS: [Room; 2] = [Room { stack: 64 << 20, share: 1 }, Room { stack: 2 << 20, share: 32 }];
-/// Most levels of a value that is written.
-pub(super) const DEEPEST: usize = 100;
-/// Bytes that one step may write.
-const BYTES_OF_A_STEP: usize = 64;
 
 /// Reason why a template gave no text.
 #[derive(Debug, Clone, PartialEq)]
@@ -219,27 +215,6 @@ fn environment(now: SystemTime) -> Environment<'static> {
 fn write(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
     afford(state, value, 0)?;
     write!(out, "{value}").map_err(Error::from)
-}
-
-/// Spends the steps of writing a value.
-pub(super) fn afford(state: &State<'_, '_>, value: &Value, depth: usize) -> Result<(), Error> {
-    if depth > DEEPEST {
-        let words = format!("nests values more than {DEEPEST} deep");
-        return Err(Error::new(ErrorKind::InvalidOperation, words));
-    }
-    match value.kind() {
-        ValueKind::String => state.consume_fuel((value.as_str().map_or(0, str::len) / BYTES_OF_A_STEP) as u64),
-        ValueKind::Seq => value.try_iter()?.try_for_each(|item| {
-            state.consume_fuel(1)?;
-            afford(state, &item, depth + 1)
-        }),
-        ValueKind::Map => value.try_iter()?.try_for_each(|key| {
-            state.consume_fuel(1)?;
-            afford(state, &key, depth + 1)?;
-            afford(state, &value.get_item(&key)?, depth + 1)
-        }),
-        _ => Ok(()),
-    }
 }
 
 /// A text with its signs written for HTML, as `markupsafe` writes them.

@@ -7,7 +7,7 @@ use minijinja::{
     value::{Kwargs, ValueKind},
 };
 
-use super::engine::afford;
+use super::budget::afford;
 
 /// Style in which JSON is written.
 struct Style {

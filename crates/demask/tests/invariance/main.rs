@@ -10,8 +10,8 @@ use demask::internals::{
     cpu::linear::Products,
     model_parts::{ArchSpec, Inspect},
     step::{
-        Blend, BlendWith, Drift, HeadAsk, HeadRequest, Keep, Lanes, LayerRows, Mask, Positions, Predictions, Probe,
-        SequenceId, SequenceNeeds, SequenceStep, StepPlan,
+        Blend, BlendWith, Drift, HeadAsk, HeadRequest, Keep, Lanes, LayerRows, Mask, PlanError, Positions, Predictions,
+        Probe, SequenceId, SequenceNeeds, SequenceStep, StepPlan,
     },
 };
 
@@ -315,138 +315,45 @@ fn guidance_equals_blended_logits_and_its_difference_is_stored() {
     }
 }
 
-/// A bad plan is refused before anything runs, and says what is wrong.
+/// Plans are checked against what really ran on the sequence: its slots, its drafts, its place in the network.
 #[test]
-fn bad_plans_are_refused() {
+fn plans_are_checked_against_what_ran() {
     let (_, spec) = specs().remove(1);
     let (device, dtype) = processor()[0];
     let ask = ask();
     let good = full(&spec, &mut Dice::new(1), 8);
     let mut network = runner(&spec, device, dtype, 1);
-    let id = network.open(&needs(8, 0)).unwrap();
-    let refusal = |change: &dyn Fn(&mut Step)| {
-        let mut step = good.clone();
-        change(&mut step);
-        network.check(&[step.of(id, &ask)]).unwrap_err().to_string().split(": ").nth(1).unwrap().to_owned()
+    let id = network.open(&SequenceNeeds { increments: true, ..needs(8, 2) }).unwrap();
+    let check = |network: &dyn Inspect, step: &Step| {
+        let refused = |error: PlanError| error.to_string().split(": ").nth(1).unwrap().to_owned();
+        network.check(&[step.of(id, &ask)]).map_err(refused)
     };
-    assert_eq!(refusal(&|step| _ = step.tokens.pop()), "7 tokens for 8 rows");
-    assert_eq!(refusal(&|step| step.tokens[3] = 70), "token 70 is outside the vocabulary");
-    assert_eq!(refusal(&|step| step.plan.visible = 9), "position 8 of 8 reserved");
-    assert_eq!(refusal(&|step| step.plan.visible = 7), "live position 7 is not visible");
-    let narrow = |step: &mut Step| {
-        step.plan.live.set_range(4..8);
-        step.tokens.truncate(4);
-    };
-    assert_eq!(refusal(&narrow), "slot 0 is visible and was never written");
-    assert_eq!(
-        refusal(&|step| {
-            step.plan.live.set_range(0..4);
-            step.plan.visible = 4;
-            step.tokens.truncate(4);
-        }),
-        "position 5 needs row 4, which is not live"
-    );
-    let keep = Keep { lane: 0, positions: (2..4).into() };
-    assert_eq!(refusal(&|step| step.plan.keep = Some(keep.clone())), "position 2 was not in the last step's drafts");
-    assert_eq!(refusal(&|step| step.plan.lanes = Lanes::Drafts(1)), "1 drafts, 0 reserved");
-    let partial = LayerRows::Partial { compute: Positions::new(), probe: None, first_whole: true };
-    assert_eq!(
-        refusal(&|step| step.plan.layers = partial.clone()),
-        "partly computed layers without reserved increments"
-    );
-    let cached = network.open(&SequenceNeeds { increments: true, ..needs(8, 0) }).unwrap();
-    let probing = |network: &dyn Inspect, compute: std::ops::Range<u32>, rows: std::ops::Range<u32>, keep: usize| {
-        let mut step = good.clone();
-        let probe = Some(Probe { rows: rows.into(), keep, by: Drift::Value });
-        step.plan.layers = LayerRows::Partial { compute: compute.into(), probe, first_whole: true };
-        network
-            .check(&[step.of(cached, &ask)])
-            .map_err(|error| error.to_string().split(": ").nth(1).unwrap().to_owned())
-    };
-    assert_eq!(
-        probing(&*network, 0..2, 2..8, 3),
-        Err("slot 2 is visible and was never written".to_owned()),
-        "it would be left out"
-    );
-    run(&mut *network, &[good.of(cached, &ask)]);
-    let probing = |compute, rows, keep| probing(&*network, compute, rows, keep);
-    assert_eq!(probing(0..2, 2..8, 3), Ok(()));
-    assert_eq!(probing(0..3, 2..8, 3), Err("a probed row is computed anyway".to_owned()));
-    assert_eq!(probing(0..2, 2..8, 7), Err("a probe keeps more rows than it has".to_owned()));
-    network.close(cached);
-    network.close(id);
-    assert!(network.check(&[good.of(id, &ask)]).unwrap_err().to_string().ends_with("sequence 0 is not open"));
-}
-
-/// What is asked of the head is part of what is checked: nothing that passes can panic in the forward.
-#[test]
-fn a_bad_ask_is_refused_before_it_joins_a_batch() {
-    let (_, spec) = specs().remove(1);
-    let (device, dtype) = processor()[0];
-    let good = full(&spec, &mut Dice::new(1), 8);
-    let mut network = runner(&spec, device, dtype, 1);
-    let id = network.open(&SequenceNeeds { judge_width: 2, top: 1, ..needs(8, 0) }).unwrap();
-    let narrow = network.open(&SequenceNeeds { predictions: 3, logits: false, ..needs(8, 0) }).unwrap();
-    let refusal = |id, change: &dyn Fn(&mut HeadAsk)| {
-        let mut ask = HeadAsk::default();
-        change(&mut ask);
-        let told = network.check(&[good.of(id, &ask)]).unwrap_err().to_string();
-        told.split(": ").nth(1).unwrap().to_owned()
-    };
-    let rows = good.plan.predictions();
-    assert_eq!(refusal(id, &|ask| ask.judge = vec![1]), "1 tokens to judge, expected 0");
-    assert_eq!(refusal(id, &|ask| ask.wanted.judge_width = 2), format!("0 tokens to judge, expected {}", 2 * rows));
-    assert_eq!(refusal(id, &|ask| ask.wanted.judge_width = 3), "3 judged tokens, 2 reserved");
-    assert_eq!(refusal(id, &|ask| ask.wanted.top = 2), "2 best tokens, 1 reserved");
-    assert_eq!(refusal(id, &|ask| ask.wanted.forbid = vec![70].into()), "token 70 is outside the vocabulary");
-    assert_eq!(refusal(id, &|ask| ask.wanted.mute = vec![71].into()), "token 71 is outside the vocabulary");
-    assert_eq!(refusal(id, &|ask| ask.wanted.limit = Some(71)), "token 70 is outside the vocabulary");
-    assert!(refusal(id, &|ask| ask.wanted.limit = Some(0)).contains("predictions below token 0"));
-    let judge = |ask: &mut HeadAsk| {
-        ask.wanted.judge_width = 1;
-        ask.judge = vec![72; rows];
-    };
-    assert_eq!(refusal(id, &judge), "token 72 is outside the vocabulary");
-    assert_eq!(
-        refusal(id, &|ask| ask.wanted.sampling.temperature = f32::NAN),
-        "a temperature that is no number from 0 up"
-    );
-    assert_eq!(refusal(id, &|ask| ask.wanted.sampling.top_p = 0.0), "top-p that is no number above 0 and up to 1");
-    assert_eq!(refusal(narrow, &|_| {}), format!("{rows} predictions, 3 reserved"));
-}
-
-/// Guidance is checked with the group that it runs in: a contradiction fails that group, never the batch.
-#[test]
-fn bad_guidance_is_refused_before_it_joins_a_batch() {
-    let (_, spec) = specs().remove(0);
-    let (device, dtype) = processor()[0];
-    let ask = HeadAsk::default();
-    let good = full(&spec, &mut Dice::new(1), 8);
-    let mut network = runner(&spec, device, dtype, 1);
-    let ids = [network.open(&needs(8, 2)).unwrap(), network.open(&needs(8, 2)).unwrap()];
-    let refusal = |blend: Blend, twin: &Step| {
-        let group = [SequenceStep { blend: Some(blend), ..good.of(ids[0], &ask) }, twin.of(ids[1], &ask)];
-        network.check(&group).map_err(|error| error.to_string().split(": ").nth(1).unwrap().to_owned())
-    };
-    let by = |places| Blend { scale: 1.0, with: BlendWith::Behind(places) };
-    assert_eq!(refusal(by(1), &good), Ok(()));
-    let nobody = Err("guidance by a step that is not in the group or has other lanes".to_owned());
-    assert_eq!(refusal(by(2), &good), nobody);
-    assert_eq!(refusal(by(usize::MAX), &good), nobody);
+    let mut foreign = good.clone();
+    foreign.tokens[3] = spec.vocabulary as u32;
+    assert_eq!(check(&*network, &foreign), Err(format!("token {} is outside the vocabulary", spec.vocabulary)));
+    let mut window = good.clone();
+    window.plan.live.set_range(2..8);
+    window.plan.predict.set_range(2..8);
+    window.tokens.truncate(6);
+    assert_eq!(check(&*network, &window), Err("slot 0 is visible and was never written".to_owned()));
+    let mut partial = good.clone();
+    let probe = Some(Probe { rows: (2..8).into(), keep: 3, by: Drift::Value });
+    partial.plan.layers = LayerRows::Partial { compute: (0..2).into(), probe, first_whole: true };
+    assert_eq!(check(&*network, &partial), Err("slot 2 is visible and was never written".to_owned()));
+    let mut kept = good.clone();
+    kept.plan.keep = Some(Keep { lane: 1, positions: (2..4).into() });
+    assert_eq!(check(&*network, &kept), Err("position 2 was not in the last step's drafts".to_owned()));
+    run(&mut *network, &[good.of(id, &ask)]);
+    assert_eq!(check(&*network, &window), Err("position 2 needs row 1, which is not live".to_owned()));
+    assert_eq!(check(&*network, &partial), Ok(()));
     let mut drafts = good.clone();
     drafts.plan.lanes = Lanes::Drafts(2);
     drafts.tokens = drafts.tokens.repeat(2);
-    assert_eq!(refusal(by(1), &drafts), nobody);
-    let mut first = good.clone();
-    first.plan.live.set_range(0..4);
-    first.plan.predict.set_range(1..4);
-    first.plan.visible = 4;
-    first.tokens.truncate(4);
-    assert_eq!(refusal(by(1), &first), Err("guidance by a row that is not live".to_owned()));
-    let stored = Blend { scale: 1.0, with: BlendWith::Stored };
-    assert_eq!(refusal(stored, &good), Err("stored guidance without a reserved residual".to_owned()));
-    let endless = Blend { scale: f32::INFINITY, ..by(1) };
-    assert_eq!(refusal(endless, &good), Err("guidance by a scale that is no number".to_owned()));
-    let twice = [good.of(ids[0], &ask), good.of(ids[0], &ask)];
-    assert!(network.check(&twice).unwrap_err().to_string().ends_with("a sequence runs twice in one step"));
+    run(&mut *network, &[drafts.of(id, &ask)]);
+    assert_eq!(check(&*network, &kept), Ok(()));
+    let rows = network.rows().capacity / good.plan.rows() + 1;
+    let group: Vec<_> = (0..rows).map(|_| good.of(network.open(&needs(8, 0)).unwrap(), &ask)).collect();
+    assert!(network.check(&group).unwrap_err().to_string().contains(" rows of a group, "));
+    network.close(id);
+    assert_eq!(check(&*network, &good), Err("sequence 0 is not open".to_owned()));
 }

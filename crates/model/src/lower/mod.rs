@@ -10,7 +10,7 @@ use demask_tensor::{
 use crate::{
     ArchSpec, Sequence,
     cost::{Answered, Asked, Predictor, cost},
-    sequence::Overlay,
+    sequence::{reserve_touched, touched_pages},
 };
 
 /// Record of the lowering: it turns the head's output back into predictions, and holds the choice of partial layers.
@@ -24,8 +24,8 @@ pub(crate) struct Lowered {
     pub(crate) key_rows: Rows,
     /// Rows that write V in the choosing layers of a partial launch.
     pub(crate) value_rows: Rows,
-    /// Scratch: the overlay being built.
-    overlay: Overlay,
+    /// Scratch: the page indices that the overlay being built touches.
+    touched: Vec<u32>,
 }
 
 /// One step's share of a launch.
@@ -46,7 +46,7 @@ impl Default for Lowered {
             first_whole: false,
             key_rows: Rows::Computed,
             value_rows: Rows::Computed,
-            overlay: Overlay::default(),
+            touched: Vec::new(),
         }
     }
 }
@@ -54,7 +54,7 @@ impl Default for Lowered {
 impl Lowered {
     /// Makes room for steps of this many sequences, one of them with these needs.
     pub(crate) fn reserve(&mut self, sequences: usize, needs: &SequenceNeeds) {
-        self.overlay.reserve(needs.positions);
+        reserve_touched(&mut self.touched, needs.positions);
         self.parts.resize_with(sequences.max(self.parts.len()), Part::default);
         for part in &mut self.parts {
             part.positions.reserve(needs.predictions);
@@ -77,7 +77,7 @@ impl Lowered {
         for (index, step) in batch.iter().enumerate() {
             let sequence = sequence_of(index);
             self.parts[index].first_row = launch.len() as u32;
-            lower_rows(step, sequence, &mut self.overlay, launch);
+            lower_rows(step, sequence, &mut self.touched, launch);
             lower_layers(step, sequence, self.parts[index].first_row, launch);
             lower_head(spec, step, index, &mut self.parts[index], launch);
         }
@@ -86,7 +86,8 @@ impl Lowered {
             let part = &mut self.parts[index];
             let answers = part.answers.iter().filter(|&&answer| answer != NO_ROW);
             let rows = answers.map(|&answer| launch.positions[launch.head.rows[answer as usize].row as usize]);
-            part.cost = cost(spec, step.plan, sequence_of(index).needs.increments, Answered::of(step.plan, rows));
+            part.cost =
+                cost(spec, step.plan, sequence_of(index).state.needs().increments, Answered::of(step.plan, rows));
         }
         finish_last(launch);
     }
@@ -133,7 +134,7 @@ impl Lowered {
                 }
             };
             let row = launch.head.rows[head_row as usize].row;
-            let slot = if sequence.needs.residual { launch.slots[row as usize] } else { NO_ROW };
+            let slot = if sequence.state.needs().residual { launch.slots[row as usize] } else { NO_ROW };
             launch.head.blends.push(BlendRows { head_row, other, scale: blend.scale, slot });
         }
     }
@@ -186,11 +187,11 @@ fn take(asked: bool, width: usize, next: &mut usize, mut put: impl FnMut(Option<
 }
 
 /// Ids, positions, slots, limits, page tables, copies of all lanes of one step.
-fn lower_rows(step: &SequenceStep<'_>, sequence: &Sequence, overlay: &mut Overlay, launch: &mut Launch) {
+fn lower_rows(step: &SequenceStep<'_>, sequence: &Sequence, touched: &mut Vec<u32>, launch: &mut Launch) {
     let plan = step.plan;
     if let Some(keep) = &plan.keep {
         for position in keep.positions.iter() {
-            let page = sequence.overlay_page(&sequence.overlay, keep.lane as usize, position / PAGE as u32);
+            let page = sequence.overlay_page(&sequence.touched, keep.lane as usize, position / PAGE as u32);
             if let Some(page) = page {
                 let from = page * PAGE as u32 + position % PAGE as u32;
                 launch.keeps.push(SlotCopy { from, to: sequence.slot(position) });
@@ -198,12 +199,12 @@ fn lower_rows(step: &SequenceStep<'_>, sequence: &Sequence, overlay: &mut Overla
         }
     }
     let drafts = matches!(plan.lanes, Lanes::Drafts(_));
-    overlay.set(if drafts { plan.lanes.count() } else { 0 }, plan);
+    touched_pages(&plan.live, touched);
     let visible_pages = (plan.visible as usize).div_ceil(PAGE);
     for lane in 0..plan.lanes.count() {
         let table_start = launch.tables.len() as u32;
         for (index, &page) in sequence.pages[..visible_pages].iter().enumerate() {
-            let own = if drafts { sequence.overlay_page(overlay, lane, index as u32) } else { None };
+            let own = if drafts { sequence.overlay_page(touched, lane, index as u32) } else { None };
             launch.tables.push(own.unwrap_or(page));
             if let Some(own) = own {
                 launch.copies.push(PageCopy { from: page, to: own });
@@ -226,7 +227,7 @@ fn lower_rows(step: &SequenceStep<'_>, sequence: &Sequence, overlay: &mut Overla
 /// Rows of one step that are computed, probed and held.
 fn lower_layers(step: &SequenceStep<'_>, sequence: &Sequence, first_row: u32, launch: &mut Launch) {
     let end = launch.len() as u32;
-    if sequence.needs.increments {
+    if sequence.state.needs().increments {
         launch.held.extend(first_row..end);
     }
     if !launch.partial {

@@ -83,7 +83,7 @@ fn canvas_rows_follow_the_page_table() {
 #[test]
 fn drafts_read_shared_pages_and_write_their_own() {
     let mut sequence = sequence(&SequenceNeeds::default());
-    sequence.overlay.set(2, &StepPlan { live: (30..34).into(), ..StepPlan::default() });
+    touched_pages(&(30..34).into(), &mut sequence.touched);
     let mut plan = plan(&[30, 31, 32, 33], 64, &[31, 33]);
     plan.lanes = Lanes::Drafts(2);
     plan.keep = Some(Keep { lane: 1, positions: [31, 33].into_iter().collect() });

@@ -6,11 +6,14 @@ use bytes::Bytes;
 use demask::{Message, Prompt};
 use serde_json::{Value, json};
 
+use super::common::{read_ask, run};
 use crate::{
     Refusal,
+    answer::Kind,
+    entry::Entry,
     fields::{Fields, table, told},
-    service::{Entry, Inner, Served},
-    shape::Kind,
+    inner::Inner,
+    served::Served,
 };
 
 /// Messages of a conversation, at most.
@@ -26,12 +29,12 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
     let messages = messages(&mut fields, service)?;
     refuse_tools(&mut fields)?;
     let top = logprobs(&mut fields)?;
-    let mut ask = super::read_ask(service, &entry, &mut fields)?;
+    let mut ask = read_ask(service, &entry, &mut fields)?;
     fields.finish()?;
     if let Some(top) = top {
         ask.ask_logprobs(top);
     }
-    super::run(service, entry, Kind::Chat, &[Prompt::Chat(messages)], ask, Vec::new())
+    run(service, entry, Kind::Chat, &[Prompt::Chat(messages)], ask, Vec::new())
 }
 
 /// Reads whether log-probabilities are wanted, and of how many alternatives.

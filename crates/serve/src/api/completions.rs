@@ -9,12 +9,18 @@ use demask::{
 };
 use serde_json::Value;
 
+use super::{
+    common::{read_ask, run},
+    infill::with_suffix,
+};
 use crate::{
     Refusal,
+    answer::Kind,
     ask::{Ask, Judged},
+    entry::Entry,
     fields::{Fields, table},
-    service::{Entry, Inner, Served},
-    shape::Kind,
+    inner::Inner,
+    served::Served,
 };
 
 /// Completes prompts.
@@ -30,7 +36,7 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
     let logprobs = fields.count("logprobs")?;
     let judged = echo && logprobs.is_some();
     let alone = judged && fields.zero("max_tokens");
-    let mut ask = super::read_ask(service, &entry, &mut fields)?;
+    let mut ask = read_ask(service, &entry, &mut fields)?;
     if let Some(best) = fields.count("best_of")?
         && best != ask.wishes.choices
     {
@@ -50,10 +56,10 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
                 "`echo` tells what stands before an answer, and with `suffix` it stands in between: omit `echo`";
             return Err(Refusal::parameter("echo", message).coded("unsupported_parameter"));
         }
-        return crate::infill::with_suffix(service, entry, &prompts, &suffix, ask);
+        return with_suffix(service, entry, &prompts, &suffix, ask);
     }
     let echo = if echo { prompts.iter().map(|prompt| words(service, prompt)).collect() } else { Vec::new() };
-    super::run(service, entry, Kind::Completion, &prompts, ask, echo)
+    run(service, entry, Kind::Completion, &prompts, ask, echo)
 }
 
 /// Way in which the prompts of a request with `echo` and `logprobs` are judged.

@@ -1,31 +1,27 @@
 //! The endpoints: each reads a body, and returns a response or answers on their way.
 
 mod chat;
+mod common;
 mod completions;
+mod infill;
 mod models;
 mod openapi;
 mod score;
 mod status;
 mod tokens;
 
-pub use chat::logprobs as chat_logprobs;
-pub use score::{Judging, judgement};
-
 use std::sync::Arc;
 
 use bytes::Bytes;
-use demask::Prompt;
 
 use crate::{
     Refusal,
-    ask::{self, Ask},
-    fields::Fields,
+    entry::Entry,
+    inner::Inner,
     page,
     refusal::{LENGTH, PROMPT},
     route::Endpoint,
-    run::Run,
-    service::{Entry, Inner, Served},
-    shape::{Kind, Shape},
+    served::Served,
 };
 
 /// Serves a request.
@@ -57,7 +53,7 @@ fn lead(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refu
     match entry.endpoint {
         Endpoint::Chat => chat::serve(service, entry, body),
         Endpoint::Completions => completions::serve(service, entry, body),
-        Endpoint::Infill | Endpoint::PlainInfill | Endpoint::Fim => crate::infill::serve(service, entry, body),
+        Endpoint::Infill | Endpoint::PlainInfill | Endpoint::Fim => infill::serve(service, entry, body),
         Endpoint::Score => score::serve(service, entry, body),
         // Refused by its head.
         Endpoint::Responses => Err(Refusal::missing("/v1/responses is not served")),
@@ -73,44 +69,4 @@ fn lead(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refu
         Endpoint::OpenApi => whole(openapi::document(service)),
         Endpoint::Page => page::file(&entry.path.whole().unwrap_or_default()).map(Served::Whole),
     }
-}
-
-/// Compares the model that a request names with the one that is served.
-pub(crate) fn check_model(service: &Inner, fields: &mut Fields<'_>) -> Result<(), Refusal> {
-    let Some(name) = fields.text("model")? else { return Ok(()) };
-    if service.names().any(|known| known == name) {
-        return Ok(());
-    }
-    let known: Vec<_> = service.names().collect();
-    let shown: String = name.chars().take(80).collect();
-    let message = format!("the model {shown:?} is not served here, expected {}", known.join(" or "));
-    Err(Refusal { param: Some("model".to_owned()), ..Refusal::missing(message).coded("model_not_found") })
-}
-
-/// Submits prompts, and returns their answers on their way.
-pub(crate) fn run(
-    service: &Arc<Inner>,
-    mut entry: Entry,
-    kind: Kind,
-    prompts: &[Prompt],
-    mut ask: Ask,
-    echo: Vec<String>,
-) -> Result<Served, Refusal> {
-    let infills = prompts.iter().any(|prompt| matches!(prompt, Prompt::Segments(_)));
-    if !infills {
-        ask.bound(service.handle.info(), &service.config.limits)?;
-    }
-    let places = entry.places()?;
-    let run = Run::start(service, prompts, &ask, places, &entry).map_err(|refusal| ask.names.refusal(refusal))?;
-    let mut shape = Shape::new(kind, service, ask.wishes, ask.names);
-    shape.echo = echo;
-    Ok(Served::Run(Box::new(run), shape))
-}
-
-/// Reads what endpoints that generate have in common.
-pub(crate) fn read_ask(service: &Inner, entry: &Entry, fields: &mut Fields<'_>) -> Result<Ask, Refusal> {
-    check_model(service, fields)?;
-    let mut ask = ask::read(fields, &service.config.limits, entry.tenant())?;
-    ask.cache_salt = entry.salt(ask.cache_salt);
-    Ok(ask)
 }

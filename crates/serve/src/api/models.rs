@@ -5,11 +5,7 @@ use demask::internals::step::Mask;
 use http::Response;
 use serde_json::{Value, json};
 
-use crate::{
-    Refusal,
-    path::Path,
-    service::{Inner, json_response},
-};
+use crate::{Refusal, inner::Inner, path::Path, response::json_response};
 
 /// Lists what is served.
 pub fn list(service: &Inner) -> Response<Bytes> {

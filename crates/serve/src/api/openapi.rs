@@ -6,9 +6,10 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     fields::table::{self, Field, Of, Table, decoding},
+    inner::Inner,
     limits::Limits,
+    response::json_response,
     route::{Endpoint, ROUTES},
-    service::{Inner, json_response},
 };
 
 /// Returns the description of all paths.

@@ -1,25 +1,20 @@
 //! `POST /v1/score`: how probable a continuation is behind a context. Of a diffusion model it is a lower bound.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
-use demask::{
-    Class, Error, Likelihood, LikelihoodOptions, Prompt, RequestHandle,
-    internals::step::{Mask, TokenId},
-};
-use serde_json::{Value, json};
+use demask::{Class, LikelihoodOptions, Prompt, internals::step::TokenId};
+use serde_json::Value;
 
+use super::{common::check_model, completions};
 use crate::{
     Refusal,
     account::Account,
-    admission::Places,
-    api::completions,
+    entry::Entry,
     fields::{Fields, table},
-    service::{Entry, Inner, Served},
+    inner::Inner,
+    judging::{Group, Judging},
+    served::Served,
 };
 
 /// Judges continuations behind their contexts.
@@ -28,7 +23,7 @@ use crate::{
 /// If the body is wrong, or the model has no such estimate.
 pub fn serve(service: &Arc<Inner>, mut entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
     let mut fields = Fields::parse(body, table::SCORE, &service.config.limits)?;
-    super::check_model(service, &mut fields)?;
+    check_model(service, &mut fields)?;
     let most = service.config.limits.prompts;
     let (contexts, continuations) = (texts(&mut fields, "context", most)?, texts(&mut fields, "continuation", most)?);
     if contexts.len() != continuations.len() {
@@ -61,7 +56,7 @@ pub fn serve(service: &Arc<Inner>, mut entry: Entry, body: &Bytes) -> Result<Ser
         groups.push(Group { places, answer: service.handle.submit_likelihoods(&pairs, &options, class)? });
     }
     service.metrics.admitted();
-    let account = service.account(&entry);
+    let account = Account::new(service, entry.caller.clone(), entry.started);
     let service = Arc::clone(service);
     Ok(Served::Judging(Box::new(Judging { service, groups, found, context_tokens, account, _places: places })))
 }
@@ -120,95 +115,4 @@ fn texts(fields: &mut Fields<'_>, name: &'static str, most: usize) -> Result<Vec
         return Err(Refusal::parameter(name, format!("`{name}` has {} entries, expected 1 to {most}", entries.len())));
     }
     Ok(entries)
-}
-
-/// Continuations behind one context.
-struct Group {
-    /// Their places in the request.
-    places: Vec<usize>,
-    answer: RequestHandle<Vec<Likelihood>>,
-}
-
-/// Judgements on their way. Dropped, those that are not over are cancelled before the next forward.
-pub struct Judging {
-    service: Arc<Inner>,
-    groups: Vec<Group>,
-    found: Vec<Option<Likelihood>>,
-    /// Tokens of all contexts.
-    context_tokens: usize,
-    account: Account,
-    /// Held for as long as anything of the request is alive.
-    _places: Places,
-}
-
-impl Judging {
-    /// Waits until all are over.
-    ///
-    /// # Errors
-    /// If one cannot be made.
-    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        for Group { places, answer } in &mut self.groups {
-            if places.iter().all(|&place| self.found[place].is_some()) {
-                continue;
-            }
-            match judgement(answer, &mut self.account, context) {
-                Poll::Pending => {}
-                Poll::Ready(Ok(all)) => {
-                    places.iter().zip(all).for_each(|(&place, likelihood)| self.found[place] = Some(likelihood));
-                }
-                Poll::Ready(Err(refusal)) => {
-                    self.account.failed(&refusal);
-                    return Poll::Ready(Err(refusal));
-                }
-            }
-        }
-        if self.found.iter().any(Option::is_none) {
-            return Poll::Pending;
-        }
-        self.account.done(200);
-        Poll::Ready(Ok(()))
-    }
-
-    /// Gives the request up.
-    pub fn fail(&mut self, refusal: &Refusal) {
-        self.account.failed(refusal);
-    }
-
-    /// Returns the body, once all are over.
-    pub fn body(&self) -> Value {
-        let found = || self.found.iter().flatten();
-        // Only a model that reads from left to right tells the probability itself.
-        let bound = self.service.handle.info().facts().mask != Mask::Causal;
-        let data = found().enumerate().map(|(index, likelihood)| {
-            json!({
-                "index": index,
-                "log_probability": likelihood.log_probability,
-                "tokens": likelihood.tokens,
-                "forwards": likelihood.forwards,
-                "bound": bound,
-            })
-        });
-        let tokens = found().map(|likelihood| likelihood.tokens).sum::<usize>() + self.context_tokens;
-        json!({
-            "object": "score",
-            "model": self.service.name(),
-            "data": data.collect::<Vec<_>>(),
-            "usage": {"prompt_tokens": tokens, "completion_tokens": 0, "total_tokens": tokens},
-        })
-    }
-}
-
-/// Takes what has happened to a request, up to its end.
-///
-/// # Errors
-/// If the likelihoods cannot be made.
-pub fn judgement(
-    answer: &mut RequestHandle<Vec<Likelihood>>,
-    account: &mut Account,
-    context: &mut Context<'_>,
-) -> Poll<Result<Vec<Likelihood>, Refusal>> {
-    while let Some(events) = ready!(answer.poll_events(context)) {
-        account.went(&events);
-    }
-    Poll::Ready(answer.result().map_err(|error| Error::from(error).into()))
 }

@@ -4,10 +4,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, header};
 use serde_json::json;
 
-use crate::{
-    Refusal,
-    service::{Inner, json_response},
-};
+use crate::{Refusal, inner::Inner, response::json_response};
 
 /// Reports whether requests are served.
 ///

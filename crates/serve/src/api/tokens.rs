@@ -8,12 +8,15 @@ use demask::{Options, Prompt};
 use http::Response;
 use serde_json::{Map, Value, json};
 
+use super::common::check_model;
 use crate::{
     Refusal,
     api::{chat, completions},
+    entry::Entry,
     fields::{Fields, table},
+    inner::Inner,
+    response::{held, json_response},
     route::Endpoint,
-    service::{Entry, Inner, held, json_response},
 };
 
 /// Bytes of a text, and tokens, that a request may have whatever the model's context is.
@@ -40,7 +43,7 @@ pub fn serve(service: &Inner, mut entry: Entry, body: &Bytes) -> Result<Response
 fn tokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal> {
     let limits = &service.config.limits;
     let mut fields = Fields::parse(body, table::TOKENIZE, limits)?;
-    super::check_model(service, &mut fields)?;
+    check_model(service, &mut fields)?;
     let special = fields.is_on("add_special_tokens")?;
     let texts = fields.is_on("return_token_strs")?;
     let options = Options { split_special: fields.switch("split_special")?, ..Options::default() };
@@ -75,7 +78,7 @@ fn tokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal> {
 /// If the body is wrong, or the model has no tokenizer.
 fn detokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal> {
     let mut fields = Fields::parse(body, table::DETOKENIZE, &service.config.limits)?;
-    super::check_model(service, &mut fields)?;
+    check_model(service, &mut fields)?;
     let missing = || Refusal::parameter("tokens", "`tokens` is missing: expected a list of token ids");
     let list = fields.list("tokens")?.ok_or_else(missing)?;
     fields.finish()?;

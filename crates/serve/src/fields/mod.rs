@@ -11,6 +11,7 @@ use serde_json::{Map, Value, error::Category};
 
 use crate::{Refusal, limits::Limits};
 use strict::Strict;
+pub use strict::told;
 use table::{Field, Of, Table};
 
 /// The fields of an object, taken one by one.
@@ -23,15 +24,6 @@ pub struct Fields<'l> {
     path: &'static str,
     /// Fields that stood in an object inside of this one, and what stands before their names.
     adopted: Vec<(&'static str, &'static str)>,
-}
-
-/// Name of a JSON value in messages: short, whatever it holds.
-pub fn told(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(60) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text,
-    }
 }
 
 /// Returns why a body cannot be read: it is not there, it is no JSON, or it is JSON that has no one meaning.

@@ -1,4 +1,4 @@
-//! JSON in which no name stands twice.
+//! JSON in which no name stands twice, and values of it in messages.
 
 use std::fmt;
 
@@ -8,7 +8,14 @@ use serde::{
 };
 use serde_json::{Map, Value};
 
-use super::told;
+/// Name of a JSON value in messages: short, whatever it holds.
+pub fn told(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
 
 /// A JSON value none of whose objects has a name twice: of two values, a client may mean the other one.
 pub struct Strict(pub Value);

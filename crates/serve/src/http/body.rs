@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::{
     lane::Lane,
     presence::{Presence, Stage},
-    server::{HttpConfig, Shared},
+    shared::{HttpConfig, Shared},
 };
 use crate::{EventStream, HEARTBEAT, Refusal, stream::last_messages};
 

@@ -29,7 +29,7 @@ use super::{
     lane::said,
     layer::Layered,
     presence::{Presence, Present, Stage},
-    server::{Ending, Shared},
+    shared::{Ending, Shared},
     stall::Stall,
 };
 use crate::{Entry, Refusal, Reply, date, route};

@@ -12,7 +12,9 @@ mod layer;
 mod names;
 mod presence;
 mod server;
+mod shared;
 mod stall;
 
 pub use names::{host, origin};
-pub use server::{HttpConfig, Server, Stop};
+pub use server::{Server, Stop};
+pub use shared::HttpConfig;

@@ -1,24 +1,17 @@
 //! Slots that a script remembers of a sequence between steps, and the path of its rows through the layers.
 
-use demask_step::{Drift, Keep, Lanes, LayerRows, Position, Positions, Probe, SequenceNeeds, SequenceStep, random};
+use demask_step::{
+    Drift, Keep, Lanes, LayerRows, Position, Positions, Probe, SequenceNeeds, SequenceState, SequenceStep, random,
+};
 
 use super::{Content, LAYERS};
 
-/// The slots of one sequence, and what its last step's drafts made of them.
+/// The slots of one sequence, and a copy of them for each draft of its last step.
 #[derive(Debug, Clone)]
 pub(super) struct Slots {
-    pub(super) needs: SequenceNeeds,
+    pub(super) state: SequenceState,
     pub(super) stored: Stored,
-    pub(super) drafts: Vec<Draft>,
-    /// Leading positions that others share: no step may write them.
-    pub(super) filled: Position,
-}
-
-/// A draft's own copy of the slots.
-#[derive(Debug, Clone)]
-pub(super) struct Draft {
-    pub(super) live: Positions,
-    pub(super) stored: Stored,
+    drafts: Vec<Stored>,
 }
 
 /// Contents by layer and position.
@@ -37,7 +30,7 @@ impl Slots {
         let empty = || std::array::from_fn(|_| vec![None; needs.positions]);
         let residual = vec![None; needs.positions];
         let stored = Stored { keys: empty(), values: empty(), increments: empty(), residual };
-        Self { needs: needs.clone(), stored, drafts: Vec::new(), filled: 0 }
+        Self { state: SequenceState::new(needs.clone()), stored, drafts: Vec::new() }
     }
 
     /// The contents of the live rows behind the last layer, `[lanes, live]`.
@@ -48,8 +41,10 @@ impl Slots {
         embed: impl Fn(Position, u32) -> Content,
     ) -> Vec<Vec<Content>> {
         let plan = step.plan;
-        if let Some(Keep { lane, positions }) = &plan.keep {
-            self.stored.keep(&self.drafts[*lane as usize].stored, positions);
+        if let Some(Keep { lane, positions }) = &plan.keep
+            && let Some(draft) = self.drafts.get(*lane as usize)
+        {
+            self.stored.keep(draft, positions);
         }
         self.drafts.clear();
         let mut rows = Vec::new();
@@ -66,28 +61,16 @@ impl Slots {
             if plan.lanes == Lanes::Canvas {
                 self.stored = draft;
             } else {
-                self.drafts.push(Draft { live: live.clone(), stored: draft });
+                self.drafts.push(draft);
             }
         }
+        self.state.record(plan);
         rows
     }
 
     /// Slots where guidance stores its differences: the canvas's own, or a draft's of the step that was just run.
     pub(super) fn lane(&mut self, lane: usize) -> &mut Stored {
-        match self.drafts.get_mut(lane) {
-            Some(draft) => &mut draft.stored,
-            None => &mut self.stored,
-        }
-    }
-
-    /// Reports whether a slot holds anything.
-    pub(super) fn is_written(&self, position: Position) -> bool {
-        self.stored.keys[0][position as usize].is_some()
-    }
-
-    /// Reports whether a row was ever computed in so many layers: only then can it live off its increments.
-    pub(super) fn has_increments(&self, position: Position, layers: usize) -> bool {
-        self.stored.increments[..layers].iter().all(|layer| layer[position as usize].is_some())
+        self.drafts.get_mut(lane).unwrap_or(&mut self.stored)
     }
 }
 

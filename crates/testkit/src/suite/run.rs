@@ -11,6 +11,8 @@ use crate::scripted::Scripted;
 pub(super) struct Outcome {
     /// Position, token and the bits of the confidence, in the order of the commits.
     pub commits: Vec<(u32, TokenId, u32)>,
+    /// The text, up to its end.
+    pub text: Vec<TokenId>,
     pub exactness: Exactness,
 }
 
@@ -132,7 +134,7 @@ fn watch(
 ) -> Result<Outcome, Found> {
     let given: Vec<bool> = session.canvas().iter().map(|&token| token != MASK_ID && token != NO_TOKEN).collect();
     let mut written: Vec<Option<TokenId>> = vec![None; given.len()];
-    let mut outcome = Outcome { commits: Vec::new(), exactness: session.exactness() };
+    let mut outcome = Outcome { commits: Vec::new(), text: Vec::new(), exactness: session.exactness() };
     let mut settled = session.output().tokens;
     loop {
         let predictions = answer(session)?;
@@ -167,6 +169,7 @@ fn watch(
         }
         settled = now;
     }
+    outcome.text = settled;
     let left = given.iter().zip(&written).filter(|(given, written)| !**given && written.is_none()).count();
     if options.stop == StopRule::Never && left > 0 {
         return Err(("a run decodes everything", format!("that it ends with {left} masks")));

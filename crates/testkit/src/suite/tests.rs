@@ -262,6 +262,33 @@ impl CachePolicy for Leaving {
     }
 }
 
+parameters! {
+    /// An exact cache whose forwards predict one block.
+    pub struct Narrow {}
+}
+
+impl CacheKind for Narrow {
+    const NAME: &'static str = "narrow";
+    const SUMMARY: &'static str = "no cache, block by block";
+    const SOURCE: &'static str = "this test";
+    const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
+
+    fn traits(&self) -> CacheTraits {
+        CacheTraits { exact: true, memory: Memory::OfState, ..CacheTraits::default() }
+    }
+
+    fn build(&self, setup: &Setup<'_>) -> Box<dyn CachePolicy> {
+        CacheSpec::from(NoCache::default()).build(setup)
+    }
+}
+
+static NARROW: CacheMethod = CacheMethod::of::<Narrow>();
+
+#[test]
+fn an_exact_cache_may_draft_less_than_no_cache_behind_the_end() {
+    assert_eq!(cache(&NARROW), Ok(()));
+}
+
 fn told(found: Result<(), Broken>) -> String {
     found.expect_err("the suite must find it").to_string()
 }

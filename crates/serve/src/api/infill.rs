@@ -6,14 +6,20 @@ use bytes::Bytes;
 use demask::{Prompt, Segment, internals::whole};
 use serde_json::Value;
 
+use super::{
+    chat,
+    common::{read_ask, run},
+};
 use crate::{
-    Refusal, api,
+    Refusal,
+    answer::Kind,
     ask::{self, Ask},
+    entry::Entry,
     fields::{Fields, table, told},
+    inner::Inner,
     limits::Limits,
     route::Endpoint,
-    service::{Entry, Inner, Served},
-    shape::Kind,
+    served::Served,
 };
 
 /// Tokens of a hole if nobody says how many.
@@ -44,8 +50,8 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
         Kind::PlainInfill => (Some(input_prefix_and_suffix(&mut fields)?), fields.integer("n_predict")?),
         _ => (Some(prompt_and_suffix(&mut fields)?), None),
     };
-    let top = if kind == Kind::Infill { api::chat_logprobs(&mut fields)? } else { None };
-    let mut ask = api::read_ask(service, &entry, &mut fields)?;
+    let top = if kind == Kind::Infill { chat::logprobs(&mut fields)? } else { None };
+    let mut ask = read_ask(service, &entry, &mut fields)?;
     if let Some(top) = top {
         ask.ask_logprobs(top);
     }
@@ -63,7 +69,7 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
         (None, None) => Vec::new(),
     };
     check(&segments, limits)?;
-    api::run(service, entry, kind, &[Prompt::Segments(segments)], ask, Vec::new())
+    run(service, entry, kind, &[Prompt::Segments(segments)], ask, Vec::new())
 }
 
 /// Fills what is missing between prompts and a suffix.
@@ -87,7 +93,7 @@ pub fn with_suffix(
         check(segments, &service.config.limits)?;
     }
     let prompts: Vec<_> = segments.into_iter().map(Prompt::Segments).collect();
-    api::run(service, entry, Kind::Completion, &prompts, ask, Vec::new())
+    run(service, entry, Kind::Completion, &prompts, ask, Vec::new())
 }
 
 /// Takes the length of the hole out of the options: holes say how much is decoded. A bound makes none longer than the model

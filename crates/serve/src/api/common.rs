@@ -1,0 +1,57 @@
+//! Steps that endpoints share.
+
+use std::sync::Arc;
+
+use demask::Prompt;
+
+use crate::{
+    Refusal,
+    answer::Kind,
+    ask::{self, Ask},
+    entry::Entry,
+    fields::Fields,
+    inner::Inner,
+    run::Run,
+    served::Served,
+    shape::Shape,
+};
+
+/// Compares the model that a request names with the one that is served.
+pub(crate) fn check_model(service: &Inner, fields: &mut Fields<'_>) -> Result<(), Refusal> {
+    let Some(name) = fields.text("model")? else { return Ok(()) };
+    if service.names().any(|known| known == name) {
+        return Ok(());
+    }
+    let known: Vec<_> = service.names().collect();
+    let shown: String = name.chars().take(80).collect();
+    let message = format!("the model {shown:?} is not served here, expected {}", known.join(" or "));
+    Err(Refusal { param: Some("model".to_owned()), ..Refusal::missing(message).coded("model_not_found") })
+}
+
+/// Submits prompts, and returns their answers on their way.
+pub(crate) fn run(
+    service: &Arc<Inner>,
+    mut entry: Entry,
+    kind: Kind,
+    prompts: &[Prompt],
+    mut ask: Ask,
+    echo: Vec<String>,
+) -> Result<Served, Refusal> {
+    let infills = prompts.iter().any(|prompt| matches!(prompt, Prompt::Segments(_)));
+    if !infills {
+        ask.bound(service.handle.info(), &service.config.limits)?;
+    }
+    let places = entry.places()?;
+    let run = Run::start(service, prompts, &ask, places, &entry).map_err(|refusal| ask.names.refusal(refusal))?;
+    let mut shape = Shape::new(kind, service, ask.wishes, ask.names);
+    shape.echo = echo;
+    Ok(Served::Run(Box::new(run), shape))
+}
+
+/// Reads what endpoints that generate have in common.
+pub(crate) fn read_ask(service: &Inner, entry: &Entry, fields: &mut Fields<'_>) -> Result<Ask, Refusal> {
+    check_model(service, fields)?;
+    let mut ask = ask::read(fields, &service.config.limits, entry.tenant())?;
+    ask.cache_salt = entry.salt(ask.cache_salt);
+    Ok(ask)
+}

@@ -1,0 +1,86 @@
+//! A request between its head and its body.
+
+use std::time::Instant;
+
+use demask::Tenant;
+
+use crate::{Refusal, admission::Places, path::Path, route::Endpoint};
+
+/// Facts about a request before anything is done for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// The request's name, the client's own if it sent one.
+    pub id: String,
+    /// Name of the endpoint.
+    pub endpoint: &'static str,
+    /// Name of its key.
+    pub key: Option<String>,
+    /// The trace that it belongs to, as the client sent it.
+    pub trace: Option<String>,
+}
+
+/// A request that may send its body: it is known who asks for what, and it has a place.
+pub struct Entry {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) caller: Caller,
+    /// Number of its key, and the key's weight.
+    pub(crate) key: usize,
+    pub(crate) weight: f64,
+    /// The path that it came by.
+    pub(crate) path: Path,
+    /// What the head says of the body's form, if JSON is something else.
+    pub(crate) foreign: Option<String>,
+    pub(crate) places: Option<Places>,
+    pub(crate) started: Instant,
+}
+
+impl Entry {
+    /// Waits for the request's body, which is not there yet: see [`body_came`](Self::body_came).
+    ///
+    /// # Errors
+    /// If too many large bodies are waited for.
+    #[cfg(feature = "http")]
+    pub(crate) fn await_body(&mut self, is_small: bool) -> Result<(), Refusal> {
+        self.places.as_mut().map_or(Ok(()), |places| places.await_body(is_small))
+    }
+
+    /// Goes on with the body that was waited for.
+    ///
+    /// # Errors
+    /// If no place is left for the request.
+    #[cfg(feature = "http")]
+    pub(crate) fn body_came(&mut self) -> Result<(), Refusal> {
+        self.places.as_mut().map_or(Ok(()), Places::body_came)
+    }
+
+    /// Returns whether it works for its request, which takes time.
+    #[cfg(feature = "http")]
+    pub(crate) fn works(&self) -> bool {
+        self.endpoint.works()
+    }
+
+    /// Returns whether it puts into tokens, or the other way round, and generates nothing.
+    #[cfg(feature = "http")]
+    pub(crate) fn tokenizes(&self) -> bool {
+        matches!(self.endpoint, Endpoint::Tokenize | Endpoint::Detokenize)
+    }
+
+    /// Returns the tenant that its work is for: the holder of its key.
+    pub(crate) fn tenant(&self) -> Tenant {
+        Tenant { id: self.key as u64, weight: self.weight }
+    }
+
+    /// Returns the salt of its cache: what a key's requests have computed is its own, whatever salt they name.
+    pub(crate) fn salt(&self, own: Option<String>) -> Option<String> {
+        match (&self.caller.key, own) {
+            (Some(key), None) => Some(format!("{}:{key}", key.len())),
+            (Some(key), Some(own)) => Some(format!("{}:{key}:{own}", key.len())),
+            (None, own) => own,
+        }
+    }
+
+    /// Takes the request's place, for whoever does its work.
+    pub(crate) fn places(&mut self) -> Result<Places, Refusal> {
+        self.places.take().ok_or_else(|| Refusal::failed("the request has no place (a bug, please report it)"))
+    }
+}
