@@ -44,7 +44,7 @@ class LoadOptions(TypedDict, total=False):
     guide: Union[str, os.PathLike[str], Mapping[str, str], None]
     """The guide of decoder `guided`, named as a model is, or several by the names that `guide` of a generation chooses by."""
     prefix_cache: int | None
-    """MiB of K/V kept of prompts and finished answers, on each network; none by default."""
+    """MiB of K/V kept of prompts and finished answers, on each network; a quarter of the free memory by default, 0 for none."""
 
 
 class ServiceOptions(TypedDict, total=False):

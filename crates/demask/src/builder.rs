@@ -18,7 +18,7 @@ use demask_checkpoint::{FamilyChoice, FetchProgress, HubOptions, ModelFiles, loc
 pub struct Builder<'a> {
     device: DeviceOptions,
     hub: HubOptions,
-    prefix_cache: u64,
+    prefix_cache: Option<u64>,
     family: Option<FamilyChoice>,
     /// Names of guides, where they have one, and their models.
     guides: Vec<(Option<String>, String)>,
@@ -32,7 +32,7 @@ impl Default for Builder<'_> {
         Self {
             device: DeviceOptions::default(),
             hub: HubOptions::from_env(),
-            prefix_cache: 0,
+            prefix_cache: None,
             family: None,
             guides: Vec::new(),
             progress: Box::new(|_| true),
@@ -100,9 +100,10 @@ impl<'a> Builder<'a> {
 
     /// Sets how many bytes of K/V are kept of prompts and answers that are over, on each network, so that requests that
     /// begin with the same tokens do not compute them again: see
-    /// [`Handle::set_prefix_cache`](crate::Handle::set_prefix_cache). The default is 0: none.
+    /// [`Handle::set_prefix_cache`](crate::Handle::set_prefix_cache). 0: none. The default is a quarter of the memory that is
+    /// left when the model is loaded.
     pub fn prefix_cache(mut self, bytes: u64) -> Self {
-        self.prefix_cache = bytes;
+        self.prefix_cache = Some(bytes);
         self
     }
 
@@ -191,7 +192,9 @@ impl<'a> Builder<'a> {
         let usual = opened.prepare(&Prompt::from(""), &Options::default());
         let needs = usual.as_ref().map(|answer| answer.job().needs().to_vec()).unwrap_or_default();
         let model = opened.load(&self.device, &needs, &mut self.progress)?;
-        model.set_prefix_cache(self.prefix_cache)?;
+        if let Some(bytes) = self.prefix_cache {
+            model.set_prefix_cache(bytes)?;
+        }
         Ok(model)
     }
 }

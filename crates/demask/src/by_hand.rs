@@ -21,13 +21,15 @@ pub struct ModelByHand {
 pub type Over = (RequestId, Result<Box<Request>, Error>);
 
 impl Model {
-    /// Ends its engine, and hands its networks over.
+    /// Ends its engine, and hands its networks over, which keep no prefixes.
     ///
     /// # Errors
     /// If the engine has failed.
     pub fn by_hand(self) -> Result<ModelByHand, Error> {
         let (info, scheduler) = self.into_scheduler()?;
-        Ok(ModelByHand { info, scheduler, over: Vec::new() })
+        let mut model = ModelByHand { info, scheduler, over: Vec::new() };
+        model.set_prefix_cache(0);
+        Ok(model)
     }
 }
 

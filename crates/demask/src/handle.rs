@@ -8,7 +8,7 @@ use std::{
 use demask_decode::{Event, transfer::OwnRule};
 use demask_engine::{Class, EngineCounters, EngineHandle, Pulse, Request, RequestHandle};
 use demask_model::{Inspect, Inspection};
-use demask_step::{OpenError, TokenId};
+use demask_step::{Mask, OpenError, TokenId};
 
 use crate::{
     Error, Generation, Likelihood, LikelihoodOptions, ModelInfo, Options, Prompt, TraceLine,
@@ -168,7 +168,8 @@ impl Handle {
     }
 
     /// Sets how many bytes of K/V are kept of prompts and answers that are over, on its network and on its guides', so that
-    /// requests that begin with the same tokens do not compute them again. 0, as it begins: none.
+    /// requests that begin with the same tokens do not compute them again. 0: none. It begins with a quarter of the memory that
+    /// was left when the model was loaded.
     ///
     /// It changes no token and no confidence of an answer, only the computation: the receipt's `cached_tokens` counts the
     /// tokens that were not computed again. Block-causal models (SDAR, TraDo) share whole blocks under cache `block`, causal
@@ -181,6 +182,15 @@ impl Handle {
     /// If the engine has ended.
     pub fn set_prefix_cache(&self, bytes: u64) -> Result<(), Error> {
         self.with_networks(move |network| network.keep_prefixes(bytes))
+    }
+
+    /// Returns how many bytes of K/V are kept of prompts and answers that are over, at most: 0 under full attention, where none
+    /// can be.
+    pub fn prefix_cache(&self) -> u64 {
+        if self.info.facts().mask == Mask::Full {
+            return 0;
+        }
+        self.counters().networks.iter().filter_map(|network| network.prefixes).map(|prefixes| prefixes.capacity).sum()
     }
 
     /// Sets how many rows of a prompt run in one forward, on its network and on its guides', at least 1; 512 at the beginning.

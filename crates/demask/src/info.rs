@@ -111,6 +111,11 @@ impl ModelInfo {
         &self.facts
     }
 
+    /// Returns the bytes for K/V beside the weights: those that were left when it was loaded; 0 of a shape alone.
+    pub fn free_memory(&self) -> u64 {
+        self.free_memory.unwrap_or(0)
+    }
+
     /// Lengths it works best with.
     pub fn defaults(&self) -> Defaults {
         self.defaults

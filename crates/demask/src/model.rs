@@ -69,6 +69,7 @@ impl Model {
             info.free_memory = Some(network.available().1);
             info.facts.free_rows = network.rows().free;
         }
+        keep_prefixes(&mut scheduler);
         let engine = Engine::start(scheduler)?;
         let handle = Handle::new(Arc::new(info), engine.handle());
         Ok(Self { handle, engine })
@@ -98,6 +99,18 @@ pub(crate) fn limit_memory(scheduler: &mut Scheduler<dyn Inspect>) {
     for id in scheduler.networks() {
         if let Some((device, available)) = scheduler.network(id).map(Inspect::available) {
             scheduler.limit(device, available);
+        }
+    }
+}
+
+/// Lets each network keep K/V of earlier prompts in its part of a quarter of the memory that is left: it goes before any request
+/// waits for memory.
+fn keep_prefixes(scheduler: &mut Scheduler<dyn Inspect>) {
+    let networks = scheduler.networks();
+    for &id in &networks {
+        if let Some(network) = scheduler.network_mut(id) {
+            let (_, available) = network.available();
+            network.keep_prefixes(available / 4 / networks.len() as u64);
         }
     }
 }

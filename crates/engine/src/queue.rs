@@ -21,6 +21,8 @@ pub(crate) enum Entry {
     Left,
     /// Blocked: there is no memory for it now.
     Blocked(Box<Request>),
+    /// Held back: a request that runs is about to write what it begins with.
+    HeldBack(Box<Request>),
 }
 
 impl Queue {
@@ -100,14 +102,25 @@ impl Queue {
         let (mut waiting, mut blocked) = (std::mem::take(&mut self.waiting).into_iter(), 0);
         for request in waiting.by_ref() {
             let rows = request.rows();
-            let Entry::Blocked(mut request) = enter(request) else {
-                self.rows -= rows;
-                continue;
-            };
-            request.blocked = request.blocked.or(Some(forwards));
             blocked += 1;
-            let ends = overdue(&request) || blocked == LOOK_AHEAD;
-            self.waiting.push(request);
+            let ends = match enter(request) {
+                Entry::Left => {
+                    self.rows -= rows;
+                    blocked -= 1;
+                    continue;
+                }
+                Entry::Blocked(mut request) => {
+                    request.blocked = request.blocked.or(Some(forwards));
+                    let ends = overdue(&request);
+                    self.waiting.push(request);
+                    ends
+                }
+                Entry::HeldBack(request) => {
+                    self.waiting.push(request);
+                    false
+                }
+            };
+            let ends = ends || blocked == LOOK_AHEAD;
             if ends {
                 break;
             }

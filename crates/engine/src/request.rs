@@ -12,7 +12,7 @@ use std::{
 };
 
 use demask_decode::{DecodingReceipt, Event, Session, Started};
-use demask_step::{ForwardInput, Job, Network, Pending, Position, Predictions, SequenceId};
+use demask_step::{ForwardInput, Job, Network, Pending, Position, Predictions, Prefix, SequenceId};
 
 use crate::{
     error::{RequestError, SubmitError},
@@ -84,6 +84,8 @@ pub(crate) struct Open {
     pub(crate) predictions: Vec<Cell<Predictions>>,
     /// Sequences whose reusable part was published, so that others may begin with it.
     published: Vec<bool>,
+    /// Records whether its first forward, which writes what its sequences begin with, is still to come.
+    filling: bool,
     /// Tag on each of the request's networks, and the round in which it was ready there; none before.
     tags: Vec<Option<(f64, u64)>>,
     pub(crate) bills: Vec<Bill>,
@@ -471,6 +473,7 @@ impl Request {
         self.open = Open {
             predictions: predictions.collect(),
             published: vec![false; sequences.len()],
+            filling: true,
             tags: vec![None; self.on.len()],
             pieces: Pieces::default(),
             sequences,
@@ -515,6 +518,7 @@ impl Request {
         let own = self.intercept.as_mut().map(|intercept| intercept(self.job.pending().requests(), predictions));
         let predictions = own.as_deref().unwrap_or(predictions);
         self.keep(predictions);
+        self.open.filling = false;
         self.guarded(|job| job.feed(predictions));
         if let (None, Some(fault)) = (&self.end, self.job.fault()) {
             self.end = Some(Err(RequestError::Fault(fault.to_owned())));
@@ -566,6 +570,18 @@ impl Request {
                 *published = true;
             }
         }
+    }
+
+    /// Reports whether it is about to write what its sequences begin with.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.open.filling && self.end.is_none()
+    }
+
+    /// Returns what its sequences on a network begin with, while it is about to write it.
+    pub(crate) fn filling(&self, on: NetworkId) -> impl Iterator<Item = Prefix<'_>> {
+        let sequences =
+            self.open.sequences.iter().enumerate().filter(move |(_, (id, _))| *id == on && self.is_filling());
+        sequences.map(|(index, _)| self.job.begins(index)).filter(|prefix| !prefix.tokens.is_empty())
     }
 
     /// Lets the next call of [`publish`](Self::publish) begin again.

@@ -40,6 +40,8 @@ pub struct Scheduler<N: Network + ?Sized> {
     ledgers: Ledgers,
     /// Records whether anything came or went since waiting requests were last looked at.
     stirred: bool,
+    /// Records whether any of them was held back then, until a request that runs has written what it begins with.
+    held_back: bool,
     counters: Totals,
     clock: Box<dyn FnMut() -> Duration + Send>,
     leak: fn(&str),
@@ -111,6 +113,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
             waiting: Queue::new(PATIENCE),
             ledgers: Ledgers::default(),
             stirred: false,
+            held_back: false,
             counters: Totals::default(),
             clock: Box::new(move || start.elapsed()),
             leak: |what| tracing::error!("{what} although nothing runs (a bug, please report it)"),
@@ -351,20 +354,43 @@ impl<N: Network + ?Sized> Scheduler<N> {
         let forwards = self.counters.forwards;
         let running: Vec<u64> = self.running.iter().map(|running| running.tenant().id).collect();
         let entered = |tenant: u64| running.iter().filter(|&&of| of == tenant).count();
-        waiting.admit(forwards, entered, |mut request| match self.open(&mut request) {
-            Ok(()) => {
-                self.running.push(request);
-                Entry::Left
+        self.held_back = false;
+        waiting.admit(forwards, entered, |mut request| {
+            if self.is_being_filled(&request) {
+                self.held_back = true;
+                return Entry::HeldBack(request);
             }
-            Err(RequestError::Open(OpenError::Memory(_))) if !self.running.is_empty() => Entry::Blocked(request),
-            Err(error) => {
-                self.counters.refused += 1;
-                let request = self.refused(request, error);
-                over.push(request);
-                Entry::Left
+            match self.open(&mut request) {
+                Ok(()) => {
+                    self.running.push(request);
+                    Entry::Left
+                }
+                Err(RequestError::Open(OpenError::Memory(_))) if !self.running.is_empty() => Entry::Blocked(request),
+                Err(error) => {
+                    self.counters.refused += 1;
+                    let request = self.refused(request, error);
+                    over.push(request);
+                    Entry::Left
+                }
             }
         });
         self.waiting = waiting;
+    }
+
+    /// Reports whether a request that runs is about to write what this one begins with. The wait is for that forward alone: what
+    /// the other one writes is published right after it, and if it ends before, the first of those that wait takes its place.
+    fn is_being_filled(&self, request: &Request) -> bool {
+        let mut needs = request.job().needs().iter().enumerate();
+        needs.any(|(index, need)| {
+            let Some(&id) = request.on.get(need.network) else { return false };
+            let Some(host) = self.hosts.get(id.0).and_then(Option::as_ref) else { return false };
+            if !host.keeps_prefixes() || !self.running.iter().any(|running| running.is_filling()) {
+                return false;
+            }
+            let prefix = request.job().begins(index);
+            let mut fillers = self.running.iter().flat_map(|running| running.filling(id));
+            !prefix.tokens.is_empty() && fillers.any(|filler| host.network.gains(prefix, filler))
+        })
     }
 
     /// Opens all sequences of a request, or none.
@@ -467,7 +493,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
 
     /// Runs one forward of a network and feeds the requests that took part.
     fn forward(&mut self, id: NetworkId, started: Duration, seen: &mut Observer<'_>) -> Ran {
-        let Self { hosts, running, clock, counters, .. } = self;
+        let Self { hosts, running, clock, counters, stirred, held_back, .. } = self;
         let Some(host) = &mut hosts[id.0] else { return Ran::default() };
         counters.forwards += 1;
         host.turn = counters.forwards;
@@ -488,6 +514,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
         let keeps = host.keeps_prefixes();
         for part in &host.joined {
             let one = &mut running[part.slot];
+            let was_filling = one.is_filling();
             if part.is_piece {
                 one.feed_piece(host.predictions(part));
             } else {
@@ -496,6 +523,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
             if keeps && one.end.is_none() {
                 one.publish(id, &mut *host.network);
             }
+            *stirred |= *held_back && was_filling && !one.is_filling();
             one.show(seen);
             ran.requests += 1;
             ran.groups += part.groups;

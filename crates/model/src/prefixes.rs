@@ -109,6 +109,18 @@ impl PrefixIndex {
         found
     }
 
+    /// Reports whether more of a prefix would be found once `filler` is published, at least half of what that adds.
+    pub(crate) fn gains(&self, prefix: Prefix<'_>, filler: Prefix<'_>) -> bool {
+        let Some(unit) = self.unit(prefix.mask) else { return false };
+        if (prefix.mask, prefix.salt) != (filler.mask, filler.salt) {
+            return false;
+        }
+        let common = prefix.tokens.iter().zip(filler.tokens).take_while(|(own, other)| own == other).count() / unit;
+        let known = self.find(prefix, common * unit).len();
+        // What is known of the common part is known of both.
+        common > known && 2 * (common - known) * unit >= filler.tokens.len() - known * unit
+    }
+
     /// Marks what is published of a prefix as used last; returns the pages of it that nobody holds.
     pub(crate) fn spare(&mut self, prefix: Prefix<'_>, most: usize) -> usize {
         let found = self.find(prefix, most);

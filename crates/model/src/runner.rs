@@ -377,6 +377,10 @@ impl<B: Backend> Network for Runner<B> {
         self.release(&published.replaced, PageKind::default());
     }
 
+    fn gains(&self, prefix: Prefix<'_>, filler: Prefix<'_>) -> bool {
+        self.idle_bytes > 0 && self.prefixes.gains(prefix, filler)
+    }
+
     fn spare(&mut self, prefix: Prefix<'_>) -> u64 {
         self.prefixes.spare(prefix, usize::MAX) as u64 * self.shared_page_bytes()
     }
@@ -388,7 +392,7 @@ impl<B: Backend> Network for Runner<B> {
     }
 
     fn prefixes(&self) -> Option<PrefixCounters> {
-        (self.idle_bytes > 0).then(|| self.prefixes.counters())
+        (self.idle_bytes > 0).then(|| PrefixCounters { capacity: self.idle_bytes, ..self.prefixes.counters() })
     }
 
     fn close(&mut self, sequence: SequenceId) {

@@ -23,7 +23,7 @@ pub struct Settings {
     /// Guides, with the names that they are given.
     guides: Vec<(Option<String>, String)>,
     /// Bytes that are kept of prefixes.
-    prefix_bytes: u64,
+    prefix_bytes: Option<u64>,
 }
 
 /// The keywords of a load.
@@ -35,7 +35,7 @@ impl Settings {
     /// # Errors
     /// `TypeError` for a name that is none of them and for a value of another type, `OptionsError` for a wrong word.
     pub fn read(keywords: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let mut settings = Self { device: DeviceOptions::default(), guides: Vec::new(), prefix_bytes: 0 };
+        let mut settings = Self { device: DeviceOptions::default(), guides: Vec::new(), prefix_bytes: None };
         for (name, value) in keywords {
             if !value.is_none() {
                 settings.set(name.extract::<&str>()?, &value)?;
@@ -52,7 +52,7 @@ impl Settings {
             "quantize" => device.quantize = word(name, value)?,
             "activations" => device.activations = word(name, value)?,
             "threads" => device.threads = Some(count(name, value)?),
-            "prefix_cache" => self.prefix_bytes = (count(name, value)? as u64) << 20,
+            "prefix_cache" => self.prefix_bytes = Some((count(name, value)? as u64) << 20),
             "guide" => self.guides = guides(value)?,
             other => {
                 let unknown = UnknownName { what: "setting", found: other.to_owned(), known: KNOWN.to_vec() };
@@ -87,8 +87,11 @@ impl Settings {
     }
 
     fn builder<'a>(&self, progress: &'a mut dyn FnMut(LoadProgress<'_>) -> bool) -> Builder<'a> {
-        let builder =
-            Model::builder().device_options(self.device.clone()).prefix_cache(self.prefix_bytes).progress(progress);
+        let builder = Model::builder().device_options(self.device.clone()).progress(progress);
+        let builder = match self.prefix_bytes {
+            Some(bytes) => builder.prefix_cache(bytes),
+            None => builder,
+        };
         self.guides.iter().fold(builder, |builder, (name, model)| match name {
             Some(name) => builder.named_guide(name, model),
             None => builder.guide(model),

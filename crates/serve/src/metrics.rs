@@ -312,6 +312,7 @@ fn pages(text: &mut String, engine: &EngineCounters) {
         ("gauge", "demask_pages_free", sum(|network| network.pages.free as u64)),
         ("gauge", "demask_pages_idle", sum(|network| network.pages.idle as u64)),
         ("gauge", "demask_pages_capacity", sum(|network| network.page_capacity.unwrap_or(0))),
+        ("gauge", "demask_prefix_cache_bytes", sum(|network| network.prefixes.map_or(0, |prefixes| prefixes.capacity))),
         (
             "counter",
             "demask_prefix_queries_total",

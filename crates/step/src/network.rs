@@ -29,6 +29,13 @@ pub trait Network: Send {
     /// written, depend on these tokens alone, and no step will have them live or keep them from now on.
     fn publish(&mut self, _sequence: SequenceId, _prefix: Prefix<'_>) {}
 
+    /// Reports whether waiting pays for a sequence that begins with `prefix` while another one, which begins with `filler`, is
+    /// about to write and publish that: more of its slots would be filled then, and they are at least half of those that the
+    /// other one writes. By default never.
+    fn gains(&self, _prefix: Prefix<'_>, _filler: Prefix<'_>) -> bool {
+        false
+    }
+
     /// Marks the slots that a sequence would find filled behind a prefix as those to be evicted last, and returns the bytes
     /// of those of them that are idle.
     fn spare(&mut self, _prefix: Prefix<'_>) -> u64 {
@@ -119,9 +126,11 @@ pub struct Opened {
     pub filled: Position,
 }
 
-/// Counters of the lookups of published prefixes and of the hits. Both only grow.
+/// Bytes that published prefixes may take, and counters of their lookups and of the hits, which only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PrefixCounters {
+    /// Bytes of pages that no sequence holds that are kept at most.
+    pub capacity: u64,
     /// Tokens of the prefixes that sequences were opened behind.
     pub queries: u64,
     /// Tokens of those prefixes whose slots were filled.

@@ -106,7 +106,7 @@ serve_options! {
         /// Answers that are made or wait at the same time; beyond that requests are refused with 503 [default: 256]
         max_queue: usize, "N", 1..=MANY;
         /// MiB of K/V of earlier prompts that are kept for requests that begin with the same tokens; 0: none. Only models
-        /// with causal or block-causal attention have any [default: 256]
+        /// with causal or block-causal attention have any [default: a quarter of the free memory]
         prefix_cache: u64, "MIB", 0..=1 << 24;
         /// Bytes of a request's body [default: 2097152]
         max_body_bytes: usize, "N", 1..=1 << 30;

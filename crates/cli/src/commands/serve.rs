@@ -24,7 +24,8 @@ use crate::{
     interrupt,
     load::{Source, load},
     notify::Manager,
-    output, serve_file,
+    output::{self, Screen},
+    serve_file,
     settings::Settings,
 };
 
@@ -64,7 +65,7 @@ fn serve(
         };
     }
     let model = load(opened, &device, &[], screen)?;
-    model.set_prefix_cache(args.prefix_cache.unwrap_or(256) << 20)?;
+    keep_prefixes(&model, args.prefix_cache, screen)?;
     let open = keys.is_empty();
     let config = ServiceConfig {
         names: args.served_model_name.clone().unwrap_or_default().0,
@@ -92,6 +93,25 @@ fn serve(
     let mut manager = Manager::find(screen);
     manager.ready(&format!("http://{bound}"));
     until_stopped(server, model, &mut manager, interrupt::count)
+}
+
+/// Bounds the K/V of earlier prompts, and says how much is kept of them.
+fn keep_prefixes(model: &Model, asked: Option<u64>, screen: Screen) -> anyhow::Result<()> {
+    if let Some(mebibytes) = asked {
+        let (bytes, free) = (mebibytes << 20, model.info().free_memory());
+        if bytes > free {
+            let free = free >> 20;
+            screen.remark(&format!(
+                "warning: --prefix-cache {mebibytes} is more than the {free} MiB that are free: {free} are kept"
+            ));
+        }
+        model.set_prefix_cache(bytes.min(free))?;
+    }
+    match model.prefix_cache() >> 20 {
+        0 => {}
+        kept => screen.remark(&format!("keeps up to {kept} MiB of K/V of earlier prompts")),
+    }
+    Ok(())
 }
 
 /// Serves until it is asked to stop, or the engine has failed: what failed once is not mended by going on, and who started

@@ -2,41 +2,84 @@
 
 use std::{collections::HashMap, ops::ControlFlow};
 
-use demask::internals::{decode::ModelFacts, step::TokenId};
+use demask::internals::{
+    decode::{ModelFacts, Session},
+    step::TokenId,
+};
 
 use super::{ALL, Bench, PAGE, commits, exactness::methods, session, tokens};
 use crate::common::Dice;
 
-/// Those that come while the first one's prompt is in begin with it already, and what is the same is kept once.
+/// The first one writes the prompt, and the others wait for that forward.
 #[test]
-fn requests_that_run_share_the_prompt_of_the_first() {
-    let (mut plain, mut bench) = (Bench::of("block", 0), Bench::of("block", ALL));
-    let prompt = tokens(2 * PAGE);
-    let make = |bench: &Bench| session(&bench.facts, &prompt, 24, ("static", "block"));
-    let expected = commits(&mut plain.run(make(&plain)));
-    let own = (prompt.len() + 24).div_ceil(PAGE);
-    // Two at once find nothing; the third comes when both have left the same.
-    bench.submit(make(&bench));
-    bench.submit(make(&bench));
-    let mut used = Vec::new();
-    for _ in 0..4 {
-        assert!(bench.step().is_empty());
-        used.push(bench.counters().pages.used);
+fn requests_that_enter_together_compute_their_prompt_once() {
+    for kind in ["block", "causal"] {
+        for &method in methods(Bench::of(kind, 0).facts.mask) {
+            let (mut plain, mut bench) = (Bench::of(kind, 0), Bench::of(kind, ALL));
+            let prompt = tokens(2 * PAGE + 5);
+            let make = |bench: &Bench| session(&bench.facts, &prompt, 24, method);
+            let expected = commits(&mut plain.run(make(&plain)));
+            for _ in 0..4 {
+                bench.submit(make(&bench));
+            }
+            let (mut over, mut running) = (bench.step(), vec![bench.scheduler.running().count()]);
+            while over.len() < 4 {
+                over.extend(bench.step());
+                running.push(bench.scheduler.running().count());
+            }
+            assert_eq!(running[..2], [1, 4], "{kind} {method:?}: they wait for one forward");
+            let mut cached = Vec::new();
+            for one in &mut over {
+                assert_eq!(commits(&mut one.work), expected, "{kind} {method:?}");
+                cached.push(one.work.counts().cached);
+            }
+            cached.sort_unstable();
+            assert_eq!(cached, [0, 2 * PAGE, 2 * PAGE, 2 * PAGE], "{kind} {method:?}");
+            bench.idle();
+        }
     }
-    assert!(used[0] >= 2 * own - 2 && used[3] == 2 * own - 2, "the prompt's two pages are there once: {used:?}");
-    bench.submit(make(&bench));
+}
+
+/// The wait must pay: of a prompt of which little is the same, it saves less than it takes.
+#[test]
+fn nothing_waits_for_a_prompt_that_is_mostly_another() {
+    let mut bench = Bench::of("block", ALL);
+    let mut other = tokens(6 * PAGE);
+    other[2 * PAGE..].fill(5);
+    bench.submit(session(&bench.facts, &tokens(6 * PAGE), 24, ("static", "block")));
+    bench.submit(session(&bench.facts, &other, 24, ("static", "block")));
+    let mut salted = session(&bench.facts, &tokens(6 * PAGE), 24, ("static", "block"));
+    salted.set_salt(7);
+    bench.submit(salted);
+    bench.step();
+    assert_eq!(bench.scheduler.running().count(), 3, "nor for another one's");
+    while !bench.scheduler.is_idle() {
+        bench.step();
+    }
+}
+
+/// The observer ends the one that was to write the prompt before its first forward: the next one writes it.
+#[test]
+fn a_filler_that_is_cancelled_hands_over() {
+    let mut bench = Bench::of("block", ALL);
+    let make = |bench: &Bench| session(&bench.facts, &tokens(2 * PAGE), 24, ("static", "block"));
+    let first = bench.submit(make(&bench));
+    for _ in 0..2 {
+        bench.submit(make(&bench));
+    }
     let mut over = Vec::new();
-    while over.len() < 3 {
-        over.extend(bench.step());
+    let mut look = |request: &mut demask::Request| {
+        if request.id() == first { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    while !bench.scheduler.is_idle() {
+        bench.scheduler.step(&mut look, &mut over);
     }
-    let mut cached = Vec::new();
-    for one in &mut over {
-        assert_eq!(commits(&mut one.work), expected);
-        cached.push(one.work.counts().cached);
-    }
+    let ends: Vec<_> = over.iter().map(|one| one.end().unwrap().is_ok()).collect();
+    assert_eq!(ends, [false, true, true]);
+    let mut cached: Vec<_> = over.iter().skip(1).map(|one| one.job_as::<Session>().unwrap().counts().cached).collect();
     cached.sort_unstable();
-    assert_eq!(cached, [0, 0, 2 * PAGE]);
-    assert_eq!(bench.idle(), (prompt.len() + 24) / PAGE, "all three left the same");
+    assert_eq!(cached, [0, 2 * PAGE]);
+    bench.idle();
 }
 
 /// A request that is given up at any time leaves what was right, and holds nothing: drafts that were run are no slots

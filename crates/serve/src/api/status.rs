@@ -49,6 +49,7 @@ pub fn info(service: &Inner) -> Response<Bytes> {
         "max_places": limits.places,
         "max_choices": limits.choices,
         "max_prompts": limits.prompts,
+        "prefix_cache_bytes": service.handle.prefix_cache(),
     }))
 }
 

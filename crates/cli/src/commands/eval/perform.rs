@@ -215,7 +215,10 @@ impl Ready {
             State::Opened(opened) => *opened,
             State::Gone => opened(settings, &group.spec)?.0,
         };
-        Ok(Box::new(load(opened, &group.device, needs, settings.screen)?))
+        let model = load(opened, &group.device, needs, settings.screen)?;
+        // Papers compute every prompt as a whole: seconds and operations are compared with theirs.
+        model.set_prefix_cache(0)?;
+        Ok(Box::new(model))
     }
 }
 
