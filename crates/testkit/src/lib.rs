@@ -9,14 +9,13 @@
 //! ```
 //! # mod demask {
 //! #     pub mod methods {
-//! #         pub use demask_decode::{Memory, Setup, cache, decoder, parameters, spec, transfer};
+//! #         pub use demask_decode::{Memory, Setup, caches, methods::*, parameters, spec, transfer};
 //! #         pub use demask_step as step;
 //! #     }
 //! # }
 //! use demask::methods::{
-//!     Memory, Setup,
-//!     cache::{CacheKind, CacheMethod, CachePolicy, CacheTraits},
-//!     decoder::{Blockwise, Decoder, DecoderKind, DecoderMethod, Progress, Query, View},
+//!     DecoderKind, DecoderMethod, Memory, Progress, Query, Setup, View,
+//!     caches::{CacheKind, CacheMethod, CachePolicy, CacheTraits},
 //!     parameters,
 //!     spec::Kind,
 //!     step::{MaskKind, StepPlan},
@@ -37,19 +36,10 @@
 //!     const SUMMARY: &'static str = "the surest few tokens of the block";
 //!     const SOURCE: &'static str = "this example";
 //!     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal];
-//!
-//!     fn build(&self, setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
-//!         Box::new(Blockwise::new(Surest { most: self.most }, setup))
-//!     }
 //! }
 //!
 //! /// The rule: candidates come surest first, block after block.
-//! #[derive(Debug)]
-//! struct Surest {
-//!     most: usize,
-//! }
-//!
-//! impl Transfer for Surest {
+//! impl Transfer for Few {
 //!     fn choose(&self, _state: &State, candidates: &mut [Candidate]) -> usize {
 //!         let Some(first) = candidates.first() else { return 0 };
 //!         let block = first.block;
