@@ -216,6 +216,8 @@ impl Mask {
         match self {
             Self::Causal => visible.min(position + 1),
             Self::BlockCausal { block, offset } => {
+                // As `block` says: a mask of one's own may have the number 0.
+                let block = block.max(1);
                 visible.min((((position + offset) / block + 1) * block).saturating_sub(offset))
             }
             Self::Context { context, .. } if position < context => visible.min(position + 1),
@@ -403,6 +405,12 @@ mod tests {
         assert_eq!([0, 1, 4, 5].map(|position| offset.limit(position, 20)), [1, 5, 5, 9]);
         let context = Mask::Context { context: 3, block: 4 };
         assert_eq!([0, 2, 3, 5].map(|position| context.limit(position, 7)), [1, 3, 7, 7]);
+    }
+
+    #[test]
+    fn blocks_of_0_positions_divide_by_nothing() {
+        let blocks = Mask::BlockCausal { block: 0, offset: 0 };
+        assert_eq!((blocks.block(), blocks.limit(3, 10)), (Some(1), 4));
     }
 
     #[test]
