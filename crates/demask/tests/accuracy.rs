@@ -62,7 +62,7 @@ macro_rules! of_each_model {
 }
 
 of_each_model!(
-    demo_models_are_as_good_as_stated_on_every_bf16_tier,
+    demo_models_are_as_good_as_stated,
     quantised_demo_models_are_nearly_as_good_as_plain_ones,
     quantised_predictions_stay_near_those_of_bf16,
     bf16_decides_differently_only_at_ties_within_rounding,
@@ -202,7 +202,7 @@ fn thresholds_at_a_low_temperature_solve_what_static_decoding_solves() {
     }
 }
 
-fn demo_models_are_as_good_as_stated_on_every_bf16_tier(name: &str) {
+fn demo_models_are_as_good_as_stated(name: &str) {
     if !listed("DEMASK_MODELS", name) {
         return;
     }
