@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Seconds that one run may take.
 LIMIT = 120
 # What two runs of the same build differ in, wherever it stands in an answer.
-UNSTEADY = {"seconds", "seconds_per_item", "tokens_per_second", "speed_up", "peak", "peak_memory", "device_memory"}
+UNSTEADY = {"seconds", "seconds_per_item", "speed_up", "guide_share", "peak", "peak_memory", "device_memory"}
 # Of a card's memory, in which others are too.
 UNSTEADY |= {"current", "in_use"}
 # Operations, and what is computed from them.
@@ -452,7 +452,8 @@ def leaves(value, name=""):
     """Names and values of what is compared: lists of numbers and texts are one value each."""
     if isinstance(value, dict):
         for key, below in value.items():
-            if key not in UNSTEADY:
+            # Rates, and their ratios, by their names.
+            if key not in UNSTEADY and "per_second" not in key:
                 yield from leaves(below, f"{name}.{key}" if name else key)
     elif isinstance(value, list) and any(isinstance(below, dict) for below in value):
         for number, below in enumerate(value):
