@@ -5,6 +5,10 @@ use crate::{params::Class, request::Request};
 /// Blocked requests that may be overtaken in one look at the queue: a long queue does not lengthen each forward.
 const LOOK_AHEAD: usize = 256;
 
+/// Requests that may enter before a forward: thousands that come at once do not hold the first forward up, which is full long
+/// before.
+const ENTRIES: usize = 64;
+
 /// Waiting requests. They enter in turns by tenant, of a tenant by priority, deadline, arrival; but one that was overtaken
 /// long enough is first.
 pub(crate) struct Queue {
@@ -85,28 +89,30 @@ impl Queue {
         self.waiting.iter().map(|request| request.age(forwards)).max().unwrap_or(0)
     }
 
-    /// Lets requests enter in their order. One that is blocked is overtaken until its patience ends; then none enters before
-    /// it.
+    /// Lets requests enter in their order, [`ENTRIES`] at most; returns whether more might. One that is blocked is overtaken until
+    /// its patience ends; then none enters before it.
     pub(crate) fn admit(
         &mut self,
         forwards: u64,
         entered: impl Fn(u64) -> usize,
         mut enter: impl FnMut(Box<Request>) -> Entry,
-    ) {
+    ) -> bool {
         self.order(entered);
         let patience = self.patience;
         let overdue = |request: &Request| request.blocked.is_some() && request.age(forwards) >= patience;
         if let Some(first) = self.overdue(&overdue) {
             self.waiting[..=first].rotate_right(1);
         }
-        let (mut waiting, mut blocked) = (std::mem::take(&mut self.waiting).into_iter(), 0);
-        for request in waiting.by_ref() {
+        let (mut waiting, mut blocked, mut entered) = (std::mem::take(&mut self.waiting).into_iter(), 0, 0);
+        while entered < ENTRIES
+            && let Some(request) = waiting.next()
+        {
             let rows = request.rows();
             blocked += 1;
             let ends = match enter(request) {
                 Entry::Left => {
                     self.rows -= rows;
-                    blocked -= 1;
+                    (blocked, entered) = (blocked - 1, entered + 1);
                     continue;
                 }
                 Entry::Blocked(mut request) => {
@@ -126,6 +132,7 @@ impl Queue {
             }
         }
         self.waiting.extend(waiting);
+        entered == ENTRIES
     }
 
     /// Finds the one that has waited longest of all that are overdue.

@@ -355,7 +355,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
         let running: Vec<u64> = self.running.iter().map(|running| running.tenant().id).collect();
         let entered = |tenant: u64| running.iter().filter(|&&of| of == tenant).count();
         self.held_back = false;
-        waiting.admit(forwards, entered, |mut request| {
+        self.stirred = waiting.admit(forwards, entered, |mut request| {
             if self.is_being_filled(&request) {
                 self.held_back = true;
                 return Entry::HeldBack(request);
