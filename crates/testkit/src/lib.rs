@@ -1,7 +1,7 @@
 //! Suites that hold a decoder or a cache policy to what every method must keep, for methods of any crate.
 //!
 //! An author calls [`suite::decoder`] or [`suite::cache`] in one test. Each runs the method with all kinds of values of its
-//! parameters, beside every method of demask that goes with it, on [scripted](scripted) networks: no weights, no model, a
+//! parameters, beside every method of demask that goes with it, on [scripted] networks: no weights, no model, a
 //! few seconds. It returns the first rule that is broken, with the method and the case.
 //!
 //! A decoder and a cache policy of one's own, judged:
