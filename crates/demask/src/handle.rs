@@ -8,7 +8,7 @@ use std::{
 use demask_decode::{Event, transfer::OwnRule};
 use demask_engine::{Class, EngineCounters, EngineHandle, Pulse, Request, RequestHandle};
 use demask_model::{Inspect, Inspection};
-use demask_step::{Mask, OpenError, TokenId};
+use demask_step::{OpenError, TokenId};
 
 use crate::{
     Error, Generation, Likelihood, LikelihoodOptions, ModelInfo, Options, Prompt, TraceLine,
@@ -187,9 +187,6 @@ impl Handle {
     /// Returns how many bytes of K/V are kept of prompts and answers that are over, at most: 0 under full attention, where none
     /// can be.
     pub fn prefix_cache(&self) -> u64 {
-        if self.info.facts().mask == Mask::Full {
-            return 0;
-        }
         self.counters().networks.iter().filter_map(|network| network.prefixes).map(|prefixes| prefixes.capacity).sum()
     }
 

@@ -524,8 +524,9 @@ impl<B: Backend> Inspect for Runner<B> {
     }
 
     fn keep_prefixes(&mut self, bytes: u64) {
-        self.idle_bytes = bytes;
-        self.evict(bytes);
+        // Under full attention what stands behind a token changes its K/V: there is nothing to keep.
+        self.idle_bytes = if self.spec.attention == Mask::Full { 0 } else { bytes };
+        self.evict(self.idle_bytes);
     }
 
     fn set_piece(&mut self, rows: usize) {

@@ -108,6 +108,9 @@ fn keep_prefixes(model: &Model, asked: Option<u64>, screen: Screen) -> anyhow::R
         model.set_prefix_cache(bytes.min(free))?;
     }
     match model.prefix_cache() >> 20 {
+        0 if asked.is_some_and(|mebibytes| mebibytes > 0) => {
+            screen.remark("warning: --prefix-cache keeps nothing: this model's K/V depend on its whole canvas");
+        }
         0 => {}
         kept => screen.remark(&format!("keeps up to {kept} MiB of K/V of earlier prompts")),
     }
