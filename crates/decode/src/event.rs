@@ -243,6 +243,10 @@ pub struct Counts {
     pub forwards: usize,
     /// Leading tokens of the canvas that were not computed: their slots were filled when its sequence was opened.
     pub cached: usize,
+    /// Times that its memory was given up to other requests.
+    pub preempted: usize,
+    /// Rows that were computed again after that; no other count has them.
+    pub recomputed: usize,
     /// Tokens committed, one that was taken back once for each time.
     pub commits: usize,
     /// Tokens that took the place of others, and tokens that were taken back.

@@ -108,6 +108,13 @@ pub trait CachePolicy: fmt::Debug + Send {
     /// than it [takes](Self::takes).
     fn resume(&mut self, _filled: Position) {}
 
+    /// Reports whether the slots before the first live row of every plan hold nothing but the K/V of the canvas's final tokens
+    /// there, as the prompt's are read: they can be computed again at any time, so that memory is taken as the canvas fills,
+    /// and may be given up. By default they cannot.
+    fn recomputes(&self) -> bool {
+        false
+    }
+
     /// Returns how many leading slots are written from final tokens, depend on nothing else, and will never be live or kept
     /// again: other requests may take them as they are. By default none.
     fn reusable(&self) -> Position {

@@ -31,9 +31,18 @@ pub struct DecodingReceipt {
     pub forwards: usize,
     /// Tokens of the answer.
     pub generated_tokens: usize,
-    /// Masks among the positions to decode that were given up when the time was over; none if it was not.
+    /// Masks among the positions to decode that were given up when the time was over, or the memory; none if neither was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub given_up: Option<usize>,
+    /// Records whether they were given up for want of memory; absent if they were not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub out_of_memory: bool,
+    /// Times that other requests needed its K/V memory, so that it waited; absent if there are none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub preempted: usize,
+    /// Rows that were computed again after that, which no other count has; absent if there are none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub recomputed_rows: usize,
     /// Tokens of the answer for each NFE; 0 before the first.
     pub tokens_per_nfe: f64,
     /// Tokens of the prompt that were not computed, because another request had left their K/V; absent if there are none.

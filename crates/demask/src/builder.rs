@@ -19,6 +19,7 @@ pub struct Builder<'a> {
     device: DeviceOptions,
     hub: HubOptions,
     prefix_cache: Option<u64>,
+    preemption: bool,
     family: Option<FamilyChoice>,
     /// Names of guides, where they have one, and their models.
     guides: Vec<(Option<String>, String)>,
@@ -33,6 +34,7 @@ impl Default for Builder<'_> {
             device: DeviceOptions::default(),
             hub: HubOptions::from_env(),
             prefix_cache: None,
+            preemption: true,
             family: None,
             guides: Vec::new(),
             progress: Box::new(|_| true),
@@ -104,6 +106,13 @@ impl<'a> Builder<'a> {
     /// left when the model is loaded.
     pub fn prefix_cache(mut self, bytes: u64) -> Self {
         self.prefix_cache = Some(bytes);
+        self
+    }
+
+    /// Sets whether requests enter before all the memory is free that they may take: see
+    /// [`Handle::set_preemption`](crate::Handle::set_preemption). The default is that they do.
+    pub fn preemption(mut self, preempts: bool) -> Self {
+        self.preemption = preempts;
         self
     }
 
@@ -194,6 +203,9 @@ impl<'a> Builder<'a> {
         let model = opened.load(&self.device, &needs, &mut self.progress)?;
         if let Some(bytes) = self.prefix_cache {
             model.set_prefix_cache(bytes)?;
+        }
+        if !self.preemption {
+            model.set_preemption(false)?;
         }
         Ok(model)
     }

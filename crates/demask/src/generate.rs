@@ -74,6 +74,12 @@ impl ModelInfo {
         let logprobs = session
             .keeps_logprobs()
             .then(|| answer.map(|position| TokenLogprob::of(session, position as Position)).collect());
+        let decoding = session.receipt();
+        let more = if decoding.out_of_memory {
+            Some("the memory for more K/V has run out: free memory, or let fewer requests run at a time".to_owned())
+        } else {
+            more.filter(|_| output.finish == Finish::Length)
+        };
         let seconds = |network: usize| spent.networks.get(network).map_or(0.0, std::time::Duration::as_secs_f64);
         let machine = self.machine.get();
         Some(Generation {
@@ -89,8 +95,8 @@ impl ModelInfo {
             receipt: Receipt {
                 model: self.name().to_owned(),
                 device: machine.map(|machine| machine.device.clone()).unwrap_or_default(),
-                decoding: session.receipt(),
-                more: more.filter(|_| output.finish == Finish::Length),
+                decoding,
+                more,
                 guide_nfe: session.counts().guide.nfe,
                 guide: self.guided(session, guide),
                 seconds: Seconds {

@@ -173,7 +173,7 @@ impl Handle {
     ///
     /// It changes no token and no confidence of an answer, only the computation: the receipt's `cached_tokens` counts the
     /// tokens that were not computed again. Block-causal models (SDAR, TraDo) share whole blocks under cache `block`, causal
-    /// ones (Qwen, Llama) tokens under cache `causal`, both in whole pages. Models with full attention (LLaDA, Dream) share
+    /// ones (Qwen, Llama) tokens under cache `causal`. Models with full attention (LLaDA, Dream) share
     /// nothing: the K/V of a prompt depend on the masks after it, and so on the request.
     ///
     /// Kept pages go, the least recently used first, before any request waits for memory.
@@ -182,6 +182,19 @@ impl Handle {
     /// If the engine has ended.
     pub fn set_prefix_cache(&self, bytes: u64) -> Result<(), Error> {
         self.with_networks(move |network| network.keep_prefixes(bytes))
+    }
+
+    /// Sets whether requests enter as soon as there is memory for what they are likely to take, as it begins: what answers of
+    /// their length have taken. Where that does not suffice, the youngest waits: its K/V are given up, and computed again when
+    /// it goes on. Without it, requests enter once there is memory for all that they may take.
+    ///
+    /// It changes no token and no confidence of an answer. Models with full attention (LLaDA, Dream) take all of their memory
+    /// when they enter in either case: the first forward fills it.
+    ///
+    /// # Errors
+    /// If the engine has ended.
+    pub fn set_preemption(&self, preempts: bool) -> Result<(), Error> {
+        Ok(self.engine().with_scheduler(move |scheduler| scheduler.set_preemption(preempts))?)
     }
 
     /// Returns how many bytes of K/V are kept of prompts and answers that are over, at most: 0 under full attention, where none

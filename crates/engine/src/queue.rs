@@ -9,7 +9,7 @@ const LOOK_AHEAD: usize = 256;
 /// before.
 const ENTRIES: usize = 64;
 
-/// Waiting requests. They enter in turns by tenant, of a tenant by priority, deadline, arrival; but one that was overtaken
+/// Waiting requests. Those that were preempted enter first, and are never overtaken; the others in turns by tenant, of a tenant by priority, deadline, arrival; but one that was overtaken
 /// long enough is first.
 pub(crate) struct Queue {
     waiting: Vec<Box<Request>>,
@@ -98,6 +98,8 @@ impl Queue {
         mut enter: impl FnMut(Box<Request>) -> Entry,
     ) -> bool {
         self.order(entered);
+        // What has run goes on before anything else begins.
+        self.waiting.sort_by_key(|request| !request.preempted);
         let patience = self.patience;
         let overdue = |request: &Request| request.blocked.is_some() && request.age(forwards) >= patience;
         if let Some(first) = self.overdue(&overdue) {
@@ -117,7 +119,7 @@ impl Queue {
                 }
                 Entry::Blocked(mut request) => {
                     request.blocked = request.blocked.or(Some(forwards));
-                    let ends = overdue(&request);
+                    let ends = request.preempted || overdue(&request);
                     self.waiting.push(request);
                     ends
                 }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use demask_decode::{DecodingReceipt, Event, Session, Started};
-use demask_step::{ForwardInput, Job, Network, Pending, Position, Predictions, Prefix, SequenceId};
+use demask_step::{ForwardInput, Job, Network, OutOfMemory, Pending, Position, Predictions, Prefix, SequenceId};
 
 use crate::{
     error::{RequestError, SubmitError},
@@ -51,6 +51,8 @@ pub struct Request {
     pub(crate) submitted: Duration,
     /// Count of forwards when there was no memory for it for the first time.
     pub(crate) blocked: Option<u64>,
+    /// Records whether it waits for memory again, after it has run.
+    pub(crate) preempted: bool,
     /// Open sequences, while it runs.
     pub(crate) open: Open,
     /// Time that it took to get ready.
@@ -80,6 +82,8 @@ pub struct Request {
 pub(crate) struct Open {
     /// The sequence of each of the job's needs, and its network.
     pub(crate) sequences: Vec<(NetworkId, SequenceId)>,
+    /// Leading positions of each sequence that have memory.
+    pub(crate) room: Vec<usize>,
     /// Predictions by sequence. A forward takes them out while it fills them.
     pub(crate) predictions: Vec<Cell<Predictions>>,
     /// Sequences whose reusable part was published, so that others may begin with it.
@@ -132,6 +136,7 @@ impl Request {
             on: Vec::new(),
             submitted: Duration::ZERO,
             blocked: None,
+            preempted: false,
             open: Open::default(),
             prepared: Duration::ZERO,
             spent: Spent::default(),
@@ -476,12 +481,51 @@ impl Request {
             filling: true,
             tags: vec![None; self.on.len()],
             pieces: Pieces::default(),
+            room: self.job.needs().iter().map(|need| need.sequence.opens_with.unwrap_or(usize::MAX)).collect(),
             sequences,
             bills,
         };
-        self.bytes = self.open.bills.iter().map(|bill| bill.own).sum();
-        self.spent.networks = vec![Duration::ZERO; self.on.len()];
+        self.spent.networks.resize(self.on.len(), Duration::ZERO);
+        self.preempted = false;
+        self.count_bytes();
         self.guarded(|job| job.opened(filled));
+    }
+
+    /// Counts the bytes that its sequences have taken by now.
+    pub(crate) fn count_bytes(&mut self) {
+        let taken = self.open.bills.iter().map(|bill| bill.taken).sum();
+        self.bytes = self.bytes.max(taken);
+    }
+
+    /// Returns the first of its sequences that has memory for fewer positions than its next forwards see, and how many these are.
+    pub(crate) fn wants_room(&self) -> Option<(usize, usize)> {
+        if self.end.is_some() || self.open.room.iter().all(|&room| room == usize::MAX) {
+            return None;
+        }
+        let short = |input: &&ForwardInput| {
+            self.open.room.get(input.sequence).is_some_and(|&room| input.plan.visible as usize > room)
+        };
+        let input = self.job.pending().requests().iter().find(short)?;
+        Some((input.sequence, input.plan.visible as usize))
+    }
+
+    /// Returns whether memory for all of its positions is taken when it enters.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.job.needs().iter().all(|need| need.sequence.opens_with.is_none())
+    }
+
+    /// Learns that its sequences were closed, for it to wait again.
+    pub(crate) fn preempt(&mut self) {
+        self.preempted = true;
+        self.guarded(|job| job.preempted());
+    }
+
+    /// Ends its answer with what is settled, since there is no memory for more.
+    pub(crate) fn run_out_of_memory(&mut self, error: OutOfMemory) {
+        match self.session_mut() {
+            Some(session) => session.run_out_of_memory(),
+            None => self.fail(RequestError::Open(error.into())),
+        }
     }
 
     /// Prepares the piece of its next group that ends there, for a network whose own shift is `shift`.
@@ -559,14 +603,17 @@ impl Request {
         self.began.get_or_insert_with(Instant::now);
     }
 
-    /// Publishes the reusable prefixes of its sequences on a network, each the first time that there is one.
-    pub(crate) fn publish<N: Network + ?Sized>(&mut self, on: NetworkId, network: &mut N) {
+    /// Publishes the reusable prefixes of its sequences on a network: each the first time that there is one, and all where no
+    /// forward of it follows.
+    pub(crate) fn publish<N: Network + ?Sized>(&mut self, on: NetworkId, network: &mut N, ends: bool) {
         let Open { sequences, published, .. } = &mut self.open;
         let sequences = sequences.iter().zip(published).enumerate();
-        for (index, (&(_, sequence), published)) in sequences.filter(|(_, ((id, _), done))| *id == on && !**done) {
+        for (index, (&(_, sequence), published)) in
+            sequences.filter(|(_, ((id, _), done))| *id == on && (ends || !**done))
+        {
             let prefix = self.job.reusable(index);
             if !prefix.tokens.is_empty() {
-                network.publish(sequence, prefix);
+                network.publish(sequence, prefix, ends);
                 *published = true;
             }
         }
@@ -582,11 +629,6 @@ impl Request {
         let sequences =
             self.open.sequences.iter().enumerate().filter(move |(_, (id, _))| *id == on && self.is_filling());
         sequences.map(|(index, _)| self.job.begins(index)).filter(|prefix| !prefix.tokens.is_empty())
-    }
-
-    /// Lets the next call of [`publish`](Self::publish) begin again.
-    pub(crate) fn republish(&mut self) {
-        self.open.published.fill(false);
     }
 
     /// Shows it to its owner for the first time.

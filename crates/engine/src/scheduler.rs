@@ -3,13 +3,15 @@
 
 use std::time::{Duration, Instant};
 
-use demask_step::{DeviceError, DeviceId, Network, OpenError, Pending, Position, Prefix, SequenceId, SequenceNeeds};
+use demask_step::{
+    DeviceError, DeviceId, Network, OpenError, OutOfMemory, Pending, Position, Prefix, Price, SequenceId, SequenceNeeds,
+};
 
 use crate::{
     error::{Busy, RequestError, SubmitError},
     faults::Faults,
     ids::{NetworkId, RequestId},
-    memory::{Bill, Ledgers, bills},
+    memory::{Bill, Growths, Ledgers, Quote, bills},
     network::{Host, NetworkCounters},
     params::Tenant,
     queue::{Entry, Queue},
@@ -38,6 +40,9 @@ pub struct Scheduler<N: Network + ?Sized> {
     running: Vec<Box<Request>>,
     waiting: Queue,
     ledgers: Ledgers,
+    growths: Growths,
+    /// Records whether requests enter before all the memory is free that they may take.
+    preempts: bool,
     /// Records whether anything came or went since waiting requests were last looked at.
     stirred: bool,
     /// Records whether any of them was held back then, until a request that runs has written what it begins with.
@@ -78,6 +83,8 @@ pub struct Totals {
     pub refused: u64,
     /// Requests that still waited for memory when their deadline passed.
     pub expired: u64,
+    /// Times that a request gave its memory up to others, to go on later.
+    pub preempted: u64,
     /// Requests that were cancelled, waiting or running.
     pub cancelled: u64,
     /// Requests that ended with any other error.
@@ -112,6 +119,8 @@ impl<N: Network + ?Sized> Scheduler<N> {
             running: Vec::new(),
             waiting: Queue::new(PATIENCE),
             ledgers: Ledgers::default(),
+            growths: Growths::default(),
+            preempts: true,
             stirred: false,
             held_back: false,
             counters: Totals::default(),
@@ -133,6 +142,13 @@ impl<N: Network + ?Sized> Scheduler<N> {
     pub fn with_patience(mut self, forwards: u64) -> Self {
         self.waiting.patience = forwards;
         self
+    }
+
+    /// Sets whether requests enter as soon as there is memory for what they are likely to take: if it does not suffice, the
+    /// youngest waits again. The default; without it, they enter once there is memory for all that they may take.
+    pub fn set_preemption(&mut self, preempts: bool) {
+        self.preempts = preempts;
+        self.stirred = true;
     }
 
     /// Sets the function that is called if something is still open although nothing runs. The default writes a line to the
@@ -195,7 +211,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
     /// hold already. Without a limit the device itself says when it is full.
     pub fn limit(&mut self, device: DeviceId, bytes: u64) {
         let ledger = self.ledgers.of(device);
-        ledger.limit = bytes.saturating_add(ledger.held).saturating_add(ledger.grown);
+        ledger.limit = bytes.saturating_add(ledger.taken).saturating_add(ledger.grown);
         self.stirred = true;
     }
 
@@ -269,17 +285,28 @@ impl<N: Network + ?Sized> Scheduler<N> {
                 return Err(error.clone().into());
             }
         }
-        let bills = self.bills(request, on)?;
+        let bills = self.bills(request, on, true)?;
         Ok(self.ledgers.check_ever(&bills)?)
     }
 
-    /// Returns the memory that a request takes of each device.
-    fn bills(&self, request: &Request, on: &[NetworkId]) -> Result<Vec<Bill>, OpenError> {
-        bills(request.job().needs().iter().filter_map(|need| {
-            let id = *on.get(need.network)?;
-            let price = self.network(id)?.price(&need.sequence);
-            Some(price.map(|price| (id, price)))
-        }))
+    /// Returns the memory of each device that a request takes when it is opened, and that it is promised: all that it may ever
+    /// take, or what it is likely to.
+    fn bills(&self, request: &Request, on: &[NetworkId], all: bool) -> Result<Vec<Bill>, OpenError> {
+        let quote = |network: NetworkId, needs: &SequenceNeeds| {
+            let host = self.network(network)?;
+            let opening = host.price(needs);
+            let likely = |opens_with| opens_with + self.growths.likely(needs.positions.saturating_sub(opens_with));
+            let opens_with = needs.opens_with.filter(|_| !all).map(likely);
+            let promised = if needs.opens_with.is_none() {
+                opening.clone()
+            } else {
+                host.price(&SequenceNeeds { opens_with, ..needs.clone() })
+            };
+            let quote = |opening, promised: Price| Quote { network, opening, promised: promised.own };
+            Some(opening.and_then(|opening| promised.map(|promised| quote(opening, promised))))
+        };
+        let needs = request.job().needs().iter();
+        bills(needs.filter_map(|need| quote(*on.get(need.network)?, &need.sequence)))
     }
 
     /// Gives up a request that waits or runs, and hands it over; none if it is over or was never there.
@@ -312,8 +339,22 @@ impl<N: Network + ?Sized> Scheduler<N> {
         // Others may have waited after them.
         self.stirred |= !late.is_empty();
         for request in late {
-            over.push(self.refused(request, RequestError::Expired));
+            let request =
+                if request.preempted { self.given_up(request) } else { self.refused(request, RequestError::Expired) };
+            over.push(request);
         }
+    }
+
+    /// Ends a request that has run and waits for memory, with what is settled of its answer.
+    fn given_up(&mut self, mut request: Box<Request>) -> Box<Request> {
+        request.spent.wall = (self.clock)().saturating_sub(request.submitted);
+        request.report_to_reader();
+        request.end_if_due();
+        if request.end.is_none() {
+            let over = matches!(request.job().pending(), Pending::Done);
+            request.end = Some(if over { Ok(()) } else { Err(RequestError::Expired) });
+        }
+        request
     }
 
     /// Ends a request that never entered.
@@ -329,6 +370,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
     pub fn step(&mut self, seen: &mut Observer<'_>, over: &mut Vec<Box<Request>>) -> Ran {
         let started = (self.clock)();
         self.admit(over);
+        self.grow(seen);
         self.running.iter_mut().for_each(|running| running.show_first(seen));
         let ran = match self.turn() {
             Some(network) => self.forward(network, started, seen),
@@ -356,7 +398,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
         let entered = |tenant: u64| running.iter().filter(|&&of| of == tenant).count();
         self.held_back = false;
         self.stirred = waiting.admit(forwards, entered, |mut request| {
-            if self.is_being_filled(&request) {
+            if !request.preempted && self.is_being_filled(&request) {
                 self.held_back = true;
                 return Entry::HeldBack(request);
             }
@@ -366,6 +408,12 @@ impl<N: Network + ?Sized> Scheduler<N> {
                     Entry::Left
                 }
                 Err(RequestError::Open(OpenError::Memory(_))) if !self.running.is_empty() => Entry::Blocked(request),
+                Err(RequestError::Open(OpenError::Memory(error))) if request.preempted => {
+                    request.run_out_of_memory(error);
+                    let request = self.given_up(request);
+                    over.push(request);
+                    Entry::Left
+                }
                 Err(error) => {
                     self.counters.refused += 1;
                     let request = self.refused(request, error);
@@ -402,7 +450,9 @@ impl<N: Network + ?Sized> Scheduler<N> {
                 None => return Err(RequestError::Broken("a network went away while work waited for it")),
             }
         }
-        let (tenant, bills) = (request.tenant(), self.bills(request, &request.on)?);
+        // One that was preempted comes back when it need not be again on its own account.
+        let all = request.preempted || !self.preempts;
+        let (tenant, bills) = (request.tenant(), self.bills(request, &request.on, all)?);
         self.ledgers.check_now(&bills)?;
         self.evict(request, &bills);
         let needs = request.job().needs();
@@ -427,11 +477,69 @@ impl<N: Network + ?Sized> Scheduler<N> {
         Ok(())
     }
 
+    /// Takes memory for what running requests see next, the oldest first. Where it does not suffice, the youngest of those
+    /// whose memory grows waits again; one that is alone ends with what is settled.
+    fn grow(&mut self, seen: &mut Observer<'_>) {
+        let short = |request: &Request| request.wants_room().is_some();
+        while let Some(place) = self.place(short, false) {
+            if let Err(error) = self.grow_one(place) {
+                match self.place(|request| !request.is_fixed() && request.end.is_none(), true) {
+                    Some(youngest) if self.running.len() > 1 => self.preempt(youngest),
+                    _ => {
+                        self.running[place].run_out_of_memory(error);
+                        self.running[place].show(seen);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Finds the oldest running request for which `of` returns true, or the youngest: of the lowest priority, the last that came.
+    fn place(&self, of: impl Fn(&Request) -> bool, youngest: bool) -> Option<usize> {
+        let found = self.running.iter().enumerate().filter(|(_, request)| of(request));
+        let age = |(_, request): &(usize, &Box<Request>)| (-i64::from(request.class.priority), request.id);
+        let found = if youngest { found.max_by_key(age) } else { found.min_by_key(age) };
+        found.map(|(place, _)| place)
+    }
+
+    /// Takes memory for what a running request sees next of one of its sequences.
+    fn grow_one(&mut self, place: usize) -> Result<(), OutOfMemory> {
+        let request = &mut self.running[place];
+        let Some((sequence, positions)) = request.wants_room() else { return Ok(()) };
+        let (id, name) = request.open.sequences[sequence];
+        let Some(host) = &self.hosts[id.0] else { return Ok(()) };
+        let (device, needed) = (host.device, host.network.growth(name, positions));
+        let available = self.ledgers.left(device);
+        if needed > available {
+            return Err(OutOfMemory { needed, available });
+        }
+        self.evict_to(device, available - needed);
+        let request = &mut self.running[place];
+        if let Some(host) = &mut self.hosts[id.0] {
+            request.open.room[sequence] = host.network.grow(name, positions)?.max(positions);
+        }
+        if let Some(bill) = request.open.bills.iter_mut().find(|bill| bill.device == device) {
+            self.ledgers.add(bill, needed);
+        }
+        request.count_bytes();
+        Ok(())
+    }
+
+    /// Closes the sequences of a running request, to be opened again later. What it has published stays until the memory is
+    /// needed.
+    fn preempt(&mut self, place: usize) {
+        self.counters.preempted += 1;
+        let mut request = self.close(place, true);
+        request.preempt();
+        self.waiting.push(request);
+    }
+
     /// Makes room for a request that is about to enter: idle pages are as good as free, and go where they would not fit beside
     /// it. The pages that it begins with itself go last, and are part of its bill.
     fn evict(&mut self, request: &Request, bills: &[Bill]) {
         for bill in bills {
-            let mut left = self.ledgers.left(bill);
+            let left = self.ledgers.left(bill.device);
+            let mut left = left.saturating_sub(bill.taken).saturating_sub(bill.growth);
             for (index, need) in request.job().needs().iter().enumerate() {
                 if let Some(host) = &mut self.hosts[request.on[need.network].0]
                     && host.device == bill.device
@@ -440,9 +548,14 @@ impl<N: Network + ?Sized> Scheduler<N> {
                     left = left.saturating_add(host.network.spare(request.job().begins(index)));
                 }
             }
-            for host in self.hosts.iter_mut().flatten().filter(|host| host.device == bill.device) {
-                left = left.saturating_sub(host.network.evict(left));
-            }
+            self.evict_to(bill.device, left);
+        }
+    }
+
+    /// Gives idle pages of a device up, until they take no more than so many bytes.
+    fn evict_to(&mut self, device: DeviceId, mut bytes: u64) {
+        for host in self.hosts.iter_mut().flatten().filter(|host| host.device == device) {
+            bytes = bytes.saturating_sub(host.network.evict(bytes));
         }
     }
 
@@ -458,14 +571,20 @@ impl<N: Network + ?Sized> Scheduler<N> {
     fn close(&mut self, place: usize, sound: bool) -> Box<Request> {
         let mut request = self.running.swap_remove(place);
         if sound {
-            request.republish();
             for (id, host) in self.hosts.iter_mut().enumerate() {
                 if let Some(host) = host.as_mut().filter(|host| host.keeps_prefixes()) {
-                    request.publish(NetworkId(id), &mut *host.network);
+                    request.publish(NetworkId(id), &mut *host.network, true);
                 }
             }
         }
         self.stirred = true;
+        for (need, &room) in request.job().needs().iter().zip(&request.open.room) {
+            if let Some(opens_with) =
+                need.sequence.opens_with.filter(|_| request.end.as_ref().is_some_and(Result::is_ok))
+            {
+                self.growths.learn(need.sequence.positions.saturating_sub(opens_with), room.saturating_sub(opens_with));
+            }
+        }
         let open = std::mem::take(&mut request.open);
         self.close_sequences(&open.sequences, request.tenant());
         self.ledgers.give_back(&open.bills);
@@ -521,7 +640,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
                 one.feed(host.predictions(part));
             }
             if keeps && one.end.is_none() {
-                one.publish(id, &mut *host.network);
+                one.publish(id, &mut *host.network, false);
             }
             *stirred |= *held_back && was_filling && !one.is_filling();
             one.show(seen);

@@ -3,7 +3,7 @@
 use demask_step::SequenceNeeds;
 use demask_tensor::{AttentionShape, PAGE, PageKind, WorkspaceShape};
 
-use crate::{ArchSpec, Mlp, Sequence};
+use crate::{ArchSpec, Mlp, sequence::overlay_pages};
 
 /// Shape of attention in every layer of a model.
 pub fn attention_shape(spec: &ArchSpec) -> AttentionShape {
@@ -32,10 +32,14 @@ fn widest(spec: &ArchSpec) -> usize {
     if dense { spec.ffn } else { 0 }
 }
 
-/// Pages that a sequence takes when it is opened, and what they hold.
+/// Pages that a sequence takes at most, and what they hold.
 pub fn sequence_pages(needs: &SequenceNeeds) -> (usize, PageKind) {
-    let (canvas, drafts) = Sequence::new(needs.clone()).page_counts();
-    (canvas + drafts, page_kind(needs))
+    (needs.positions.div_ceil(PAGE) + draft_pages(needs), page_kind(needs))
+}
+
+/// Pages of a sequence's drafts, which it takes when it is opened.
+pub(crate) fn draft_pages(needs: &SequenceNeeds) -> usize {
+    needs.drafts * overlay_pages(needs)
 }
 
 /// Content of a sequence's pages beside K and V.

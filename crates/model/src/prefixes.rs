@@ -1,11 +1,12 @@
 //! The index of published prefixes: which pages hold the K/V of which leading tokens, who holds them, and which go first.
 //!
 //! A node is a *unit* of positions: the least number that is whole blocks and whole pages, so that what its pages hold
-//! depends on its own tokens and those of the nodes above it alone. Pages stay the backend's; here it is only known whose
-//! they are. Whoever holds a node holds all nodes above it, so that what is idle can go from the leaves on.
+//! depends on its own tokens and those of the nodes above it alone. What a sequence leaves beyond its last whole unit is a
+//! shorter node with none below it. Units are shared. Of a node that begins as a sequence does, and goes on otherwise, the
+//! sequence gets a copy. Pages stay the backend's; here it is only known whose they are. Whoever holds a node holds all nodes above it, so that what is idle can go from the leaves on.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
@@ -21,7 +22,8 @@ pub(crate) struct PrefixIndex {
     page: usize,
     nodes: Vec<Option<Node>>,
     vacant: Vec<NodeId>,
-    by_edge: HashMap<Edge, NodeId>,
+    /// Ordered, so that tokens with a long common beginning are beside each other.
+    by_edge: BTreeMap<Edge, NodeId>,
     /// Nodes that nobody holds and that have none below them, by last use.
     leaves: BTreeSet<(u64, NodeId)>,
     /// Counts uses.
@@ -31,14 +33,14 @@ pub(crate) struct PrefixIndex {
 }
 
 /// Key of a node among all others.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Edge {
     above: Above,
     tokens: Arc<[TokenId]>,
 }
 
 /// Parent of a node: another one, or nothing but what all K/V depend on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Above {
     Nothing { mask: Mask, salt: u64 },
     Node(NodeId),
@@ -53,6 +55,15 @@ struct Node {
     /// Nodes right below it.
     below: usize,
     used: u64,
+}
+
+/// Published part of a prefix.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// The nodes of its whole units, from the first on.
+    pub(crate) shared: Vec<NodeId>,
+    /// The node whose first positions are the next ones, and how many these are: whole blocks.
+    pub(crate) copied: Option<(NodeId, usize)>,
 }
 
 /// Fate of the pages of a sequence that published them.
@@ -72,14 +83,7 @@ impl PrefixIndex {
 
     /// Returns the positions of a node; none where what stands behind a token changes its K/V.
     pub(crate) fn unit(&self, mask: Mask) -> Option<usize> {
-        let block = match mask {
-            Mask::Full => return None,
-            // What is stored of a context is causal.
-            Mask::Causal | Mask::Context { .. } => 1,
-            // Blocks that are not counted from position 0 do not lie alike in two requests.
-            Mask::BlockCausal { offset, .. } if offset > 0 => return None,
-            Mask::BlockCausal { block, .. } => block.max(1) as usize,
-        };
+        let block = block(mask)?;
         let (mut divisor, mut rest) = (self.page, block);
         while rest > 0 {
             (divisor, rest) = (rest, divisor % rest);
@@ -96,17 +100,37 @@ impl PrefixIndex {
         self.counters
     }
 
-    /// Returns the nodes of the longest published part of a prefix that ends within `most` positions.
-    fn find(&self, prefix: Prefix<'_>, most: usize) -> Vec<NodeId> {
-        let Some(unit) = self.unit(prefix.mask) else { return Vec::new() };
+    /// Returns the longest published part of a prefix that ends within `most` positions.
+    fn find(&self, prefix: Prefix<'_>, most: usize) -> Found {
+        let mut found = Found::default();
+        let Some((unit, block)) = self.unit(prefix.mask).zip(block(prefix.mask)) else { return found };
         let mut above = Above::Nothing { mask: prefix.mask, salt: prefix.salt };
-        let mut found = Vec::new();
-        for tokens in prefix.tokens[..prefix.tokens.len().min(most)].chunks_exact(unit) {
-            let Some(&node) = self.by_edge.get(&Edge { above, tokens: tokens.into() }) else { break };
-            found.push(node);
-            above = Above::Node(node);
+        for tokens in prefix.tokens[..prefix.tokens.len().min(most)].chunks(unit) {
+            let edge = Edge { above, tokens: tokens.into() };
+            match self.by_edge.get(&edge) {
+                Some(&node) if tokens.len() == unit => {
+                    found.shared.push(node);
+                    above = Above::Node(node);
+                }
+                _ => {
+                    found.copied = self.nearest(&edge, block);
+                    break;
+                }
+            }
         }
         found
+    }
+
+    /// Finds the node with the longest beginning in common with an edge, in whole blocks.
+    fn nearest(&self, edge: &Edge, block: usize) -> Option<(NodeId, usize)> {
+        // No other one in the order of all has a longer one.
+        let beside = [self.by_edge.range(..=edge).next_back(), self.by_edge.range(edge..).next()];
+        let common = |other: &Edge| {
+            let same = edge.tokens.iter().zip(&*other.tokens).take_while(|(own, other)| own == other).count();
+            if other.above == edge.above { same / block * block } else { 0 }
+        };
+        let found = beside.into_iter().flatten().map(|(other, &node)| (node, common(other)));
+        found.max_by_key(|&(_, common)| common).filter(|&(_, common)| common > 0)
     }
 
     /// Reports whether more of a prefix would be found once `filler` is published, at least half of what that adds.
@@ -116,41 +140,68 @@ impl PrefixIndex {
             return false;
         }
         let common = prefix.tokens.iter().zip(filler.tokens).take_while(|(own, other)| own == other).count() / unit;
-        let known = self.find(prefix, common * unit).len();
+        let known = self.find(prefix, common * unit).shared.len();
         // What is known of the common part is known of both.
         common > known && 2 * (common - known) * unit >= filler.tokens.len() - known * unit
     }
 
     /// Marks what is published of a prefix as used last; returns the pages of it that nobody holds.
     pub(crate) fn spare(&mut self, prefix: Prefix<'_>, most: usize) -> usize {
-        let found = self.find(prefix, most);
-        self.touch(&found);
-        let idle = found.iter().filter_map(|&node| self.node(node)).filter(|node| node.held == 0);
+        let Found { shared, copied } = self.find(prefix, most);
+        self.touch(&shared);
+        self.touch(copied.map(|(node, _)| node).as_slice());
+        let idle = shared.iter().filter_map(|&node| self.node(node)).filter(|node| node.held == 0);
         idle.map(|node| node.pages.len()).sum()
     }
 
-    /// Holds what is published of a prefix, and appends its pages.
-    pub(crate) fn hold(&mut self, prefix: Prefix<'_>, most: usize, pages: &mut Vec<u32>) -> Vec<NodeId> {
+    /// Holds what is published of a prefix, what is to be copied too, and appends the pages of what is shared.
+    pub(crate) fn hold(&mut self, prefix: Prefix<'_>, most: usize, pages: &mut Vec<u32>) -> Found {
         let found = self.find(prefix, most);
-        for &node in &found {
+        for &node in &found.shared {
             self.hold_node(node);
-            pages.extend(self.node(node).into_iter().flat_map(|node| node.pages.iter().copied()));
+            pages.extend(self.pages_of(node));
         }
-        self.touch(&found);
+        self.touch(&found.shared);
+        if let Some((node, _)) = found.copied {
+            self.hold_node(node);
+            self.touch(&[node]);
+        }
+        let copied = found.copied.map_or(0, |(_, positions)| positions);
         self.counters.queries += prefix.tokens.len() as u64;
-        self.counters.hits += (found.len() * self.unit(prefix.mask).unwrap_or(0)) as u64;
+        self.counters.hits += (found.shared.len() * self.unit(prefix.mask).unwrap_or(0) + copied) as u64;
         found
     }
 
+    /// Returns the pages of a node.
+    pub(crate) fn pages_of(&self, node: NodeId) -> impl Iterator<Item = u32> {
+        self.node(node).into_iter().flat_map(|node| node.pages.iter().copied())
+    }
+
     /// Takes the leading pages of a sequence over that hold the prefix, and holds them for it: `held` are the nodes that it
-    /// holds already. Where another sequence published the same before, the sequence gets those pages instead.
-    pub(crate) fn publish(&mut self, prefix: Prefix<'_>, held: &mut Vec<NodeId>, pages: &mut [u32]) -> Published {
+    /// holds already. Where another sequence published the same before, the sequence gets those pages instead. Whole units are
+    /// published, and with `ends` what is left of whole blocks too: nobody writes to its pages any more.
+    pub(crate) fn publish(
+        &mut self,
+        prefix: Prefix<'_>,
+        ends: bool,
+        held: &mut Vec<NodeId>,
+        pages: &mut [u32],
+    ) -> Published {
         let mut published = Published::default();
-        let Some(unit) = self.unit(prefix.mask) else { return published };
+        let Some((unit, block)) = self.unit(prefix.mask).zip(block(prefix.mask)) else { return published };
         let mut above = Above::Nothing { mask: prefix.mask, salt: prefix.salt };
-        let units = prefix.tokens.chunks_exact(unit).zip(pages.chunks_exact_mut(unit / self.page));
+        let units = prefix.tokens.chunks(unit).zip(pages.chunks_mut(unit / self.page));
         for (index, (tokens, pages)) in units.enumerate() {
+            let whole = if tokens.len() == unit || ends { tokens.len() / block * block } else { 0 };
+            if whole == 0 {
+                break;
+            }
+            let (tokens, pages) = (&tokens[..whole], &mut pages[..whole.div_ceil(self.page)]);
             let edge = Edge { above, tokens: tokens.into() };
+            let covers = |(_, common): (NodeId, usize)| common == whole;
+            if whole < unit && self.nearest(&edge, block).is_some_and(covers) {
+                break;
+            }
             let found = self.by_edge.get(&edge).copied();
             let node = match (held.get(index), found) {
                 (Some(&own), Some(node)) if own == node => node,
@@ -256,6 +307,18 @@ impl PrefixIndex {
 
     fn node_mut(&mut self, id: NodeId) -> Option<&mut Node> {
         self.nodes.get_mut(id as usize)?.as_mut()
+    }
+}
+
+/// Returns how many positions are final together; none where what stands behind a token changes its K/V.
+fn block(mask: Mask) -> Option<usize> {
+    match mask {
+        Mask::Full => None,
+        // What is stored of a context is causal.
+        Mask::Causal | Mask::Context { .. } => Some(1),
+        // Blocks that are not counted from position 0 do not lie alike in two requests.
+        Mask::BlockCausal { offset, .. } if offset > 0 => None,
+        Mask::BlockCausal { block, .. } => Some(block.max(1) as usize),
     }
 }
 

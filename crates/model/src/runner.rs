@@ -8,7 +8,7 @@ use demask_step::{
     SequenceStep, StepPlan,
 };
 use demask_tensor::{
-    Backend, Dtype, HeadOutput, HeadRow, Launch, PAGE, PageKind, PartSeconds, Segment, Stage, WorkspaceShape,
+    Backend, Dtype, HeadOutput, HeadRow, Launch, PAGE, PageCopy, PageKind, PartSeconds, Segment, Stage, WorkspaceShape,
     round_bf16, widen_bf16,
 };
 
@@ -16,8 +16,8 @@ use crate::{
     ArchSpec, Hidden, Sequence, Watcher, Weights,
     forward::{Forward, forward},
     lower::Lowered,
-    memory::{attention_shape, page_kind, sequence_pages, table_entries, workspace_shape},
-    prefixes::PrefixIndex,
+    memory::{attention_shape, draft_pages, page_kind, table_entries, workspace_shape},
+    prefixes::{NodeId, PrefixIndex},
 };
 
 /// Rows of a piece by default. A prompt of 4,000 rows in such pieces takes 1.01 times as long as in one forward (the example
@@ -149,12 +149,22 @@ impl<B: Backend> Runner<B> {
         &self.backend
     }
 
+    /// Copies the pages of a node to those of a sequence that follow what it shares, in a launch that computes nothing.
+    fn copy(&mut self, node: NodeId, sequence: &Sequence) -> Result<(), DeviceError> {
+        let own = sequence.own_pages();
+        self.launch.clear();
+        let copies = self.prefixes.pages_of(node).zip(own).map(|(from, &to)| PageCopy { from, to });
+        self.launch.copies.extend(copies);
+        self.backend.begin(&self.launch, &mut self.kv);
+        self.backend.finish()
+    }
+
     /// Fills a launch of positions that computes nothing: their slots can be read.
     fn lower_look(&mut self, sequence: SequenceId, positions: &[u32]) {
         let launch = &mut self.launch;
         launch.clear();
         let Some(Some(sequence)) = self.sequences.get(sequence.0 as usize) else { return };
-        for &position in positions.iter().filter(|&&position| (position as usize) < sequence.state.needs().positions) {
+        for &position in positions.iter().filter(|&&position| (position as usize) < sequence.state.room()) {
             launch.ids.push(0);
             launch.positions.push(position);
             launch.slots.push(sequence.slot(position));
@@ -224,33 +234,33 @@ impl<B: Backend> Runner<B> {
         Ok(())
     }
 
-    /// Gives a sequence its pages; idle ones are given up where there is no memory otherwise.
+    /// Gives a sequence the pages that it is opened with.
     fn allocate(&mut self, sequence: &mut Sequence) -> Result<(), OutOfMemory> {
-        let (canvas, drafts) = sequence.page_counts();
-        let missing = canvas - sequence.pages.len() + drafts;
+        let (needs, own) = (sequence.state.needs(), sequence.pages.len());
+        let (kind, canvas, drafts) = (page_kind(needs), needs.opening().div_ceil(PAGE), draft_pages(needs));
+        self.take(canvas.saturating_sub(own), kind, &mut sequence.pages)?;
+        if let Err(error) = self.take(drafts, kind, &mut sequence.draft_pages) {
+            self.release(&sequence.pages[own..], kind);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Appends so many pages of a kind; idle ones are given up where there is no memory otherwise.
+    fn take(&mut self, count: usize, kind: PageKind, pages: &mut Vec<u32>) -> Result<(), OutOfMemory> {
         // Those that go first are as many as are missing: of the same kind, they are taken in their place.
-        for most in [missing, usize::MAX] {
-            let (tried, idle) = (self.try_allocate(sequence), self.prefixes.idle_pages());
+        for most in [count, usize::MAX] {
+            let (tried, idle) = (self.try_take(count, kind, pages), self.prefixes.idle_pages());
             if tried.is_ok() || idle == 0 {
                 return tried;
             }
             self.evict_to(idle.saturating_sub(most));
         }
-        self.try_allocate(sequence)
+        self.try_take(count, kind, pages)
     }
 
-    fn try_allocate(&mut self, sequence: &mut Sequence) -> Result<(), OutOfMemory> {
-        let (canvas, drafts) = sequence.page_counts();
-        let kind = page_kind(sequence.state.needs());
-        let canvas = canvas - sequence.pages.len();
-        self.backend.allocate_pages(&mut self.kv, canvas, kind, &mut sequence.pages)?;
-        let drafted = self.backend.allocate_pages(&mut self.kv, drafts, kind, &mut sequence.draft_pages);
-        if drafted.is_err() {
-            self.backend.release_pages(&mut self.kv, sequence.own_pages());
-            sequence.pages.truncate(sequence.shared_pages());
-            return drafted;
-        }
-        let held = canvas + drafts;
+    fn try_take(&mut self, held: usize, kind: PageKind, pages: &mut Vec<u32>) -> Result<(), OutOfMemory> {
+        self.backend.allocate_pages(&mut self.kv, held, kind, pages)?;
         match self.pages.iter_mut().find(|(of, ..)| *of == kind) {
             Some((_, used, most)) => {
                 *used += held;
@@ -336,7 +346,8 @@ impl<B: Backend> Runner<B> {
 
 impl<B: Backend> Network for Runner<B> {
     fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
-        Ok(self.open_behind(needs, Prefix::default())?.sequence)
+        let needs = SequenceNeeds { opens_with: None, ..needs.clone() };
+        Ok(self.open_behind(&needs, Prefix::default())?.sequence)
     }
 
     fn open_behind(&mut self, needs: &SequenceNeeds, prefix: Prefix<'_>) -> Result<Opened, OpenError> {
@@ -345,16 +356,28 @@ impl<B: Backend> Network for Runner<B> {
         }
         self.reserve_for(needs)?;
         let mut sequence = Sequence::new(needs.clone());
-        let mut filled = 0;
+        let (mut filled, mut copied) = (0, None);
         if self.shares(needs) {
             let mut pages = Vec::new();
-            let held = self.prefixes.hold(prefix, needs.positions, &mut pages);
-            filled = sequence.begin(held, pages);
+            let found = self.prefixes.hold(prefix, needs.positions, &mut pages);
+            copied = found.copied;
+            filled = sequence.begin(found.shared, pages);
         }
-        if let Err(error) = self.allocate(&mut sequence) {
+        let allocated = self.allocate(&mut sequence);
+        if allocated.is_ok()
+            && let Some((node, positions)) = copied
+            && self.copy(node, &sequence).is_ok()
+        {
+            filled += positions as Position;
+            sequence.state.fill(filled);
+        }
+        // What is copied need not stay.
+        self.prefixes.release(copied.map(|(node, _)| node).as_slice());
+        if let Err(error) = allocated {
             self.prefixes.release(&sequence.shared);
             return Err(error.into());
         }
+        sequence.grown();
         let free = self.sequences.iter().position(Option::is_none).unwrap_or_else(|| {
             self.sequences.push(None);
             self.sequences.len() - 1
@@ -363,7 +386,23 @@ impl<B: Backend> Network for Runner<B> {
         Ok(Opened { sequence: SequenceId(free as u32), filled })
     }
 
-    fn publish(&mut self, sequence: SequenceId, prefix: Prefix<'_>) {
+    fn growth(&self, sequence: SequenceId, positions: usize) -> u64 {
+        let Some(sequence) = self.sequence(sequence) else { return 0 };
+        let pages = positions.div_ceil(PAGE).saturating_sub(sequence.pages.len());
+        pages as u64 * self.backend.page_bytes(&self.kv, page_kind(sequence.state.needs())) as u64
+    }
+
+    fn grow(&mut self, id: SequenceId, positions: usize) -> Result<usize, OutOfMemory> {
+        let Some(mut sequence) = self.sequences.get_mut(id.0 as usize).and_then(Option::take) else { return Ok(0) };
+        let (kind, own) = (page_kind(sequence.state.needs()), sequence.pages.len());
+        let taken = self.take(positions.div_ceil(PAGE).saturating_sub(own), kind, &mut sequence.pages);
+        sequence.grown();
+        let room = sequence.state.room();
+        self.sequences[id.0 as usize] = Some(sequence);
+        taken.map(|()| room)
+    }
+
+    fn publish(&mut self, sequence: SequenceId, prefix: Prefix<'_>, ends: bool) {
         let Some(Some(sequence)) = self.sequences.get_mut(sequence.0 as usize) else { return };
         if self.idle_bytes == 0 || page_kind(sequence.state.needs()) != PageKind::default() {
             return;
@@ -371,7 +410,7 @@ impl<B: Backend> Network for Runner<B> {
         // Nobody is to read what was never written, whatever is claimed of it.
         let tokens = &prefix.tokens[..prefix.tokens.len().min(sequence.state.written())];
         let Sequence { shared, pages, .. } = sequence;
-        let published = self.prefixes.publish(Prefix { tokens, ..prefix }, shared, pages);
+        let published = self.prefixes.publish(Prefix { tokens, ..prefix }, ends, shared, pages);
         let shared_pages = sequence.shared_pages() + published.taken + published.replaced.len();
         sequence.state.share((shared_pages * PAGE) as Position);
         self.release(&published.replaced, PageKind::default());
@@ -408,7 +447,7 @@ impl<B: Backend> Network for Runner<B> {
         if needs.positions > self.spec.context {
             return Err(OpenError::Context { needed: needs.positions, available: self.spec.context });
         }
-        let (pages, kind) = sequence_pages(needs);
+        let (pages, kind) = (needs.opening().div_ceil(PAGE) + draft_pages(needs), page_kind(needs));
         let own = pages as u64 * self.backend.page_bytes(&self.kv, kind) as u64;
         let grown = self.grown(needs);
         let bytes = |shape: &WorkspaceShape| self.backend.workspace_bytes(shape);

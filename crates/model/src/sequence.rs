@@ -38,6 +38,11 @@ pub(crate) fn pages_of_span(span: usize) -> usize {
     if span == 0 { 0 } else { (span - 1).div_ceil(PAGE) + 1 }
 }
 
+/// Pages that one draft's overlay may take.
+pub(crate) fn overlay_pages(needs: &SequenceNeeds) -> usize {
+    pages_of_span(needs.draft_span).min(needs.positions.div_ceil(PAGE))
+}
+
 /// Makes room for the page indices that a step on a canvas of this many positions touches.
 pub(crate) fn reserve_touched(touched: &mut Vec<u32>, positions: usize) {
     room(touched, positions.div_ceil(PAGE));
@@ -45,18 +50,26 @@ pub(crate) fn reserve_touched(touched: &mut Vec<u32>, positions: usize) {
 
 impl Sequence {
     pub(crate) fn new(needs: SequenceNeeds) -> Self {
-        let canvas_pages = needs.positions.div_ceil(PAGE);
-        let overlay_pages = pages_of_span(needs.draft_span).min(canvas_pages);
         let mut touched = Vec::new();
         reserve_touched(&mut touched, if needs.drafts > 0 { needs.positions } else { 0 });
-        Self { overlay_pages, touched, state: SequenceState::new(needs), ..Self::default() }
+        // Growing moves no list.
+        let pages = Vec::with_capacity(needs.positions.div_ceil(PAGE));
+        Self {
+            pages,
+            overlay_pages: overlay_pages(&needs),
+            touched,
+            state: SequenceState::new(needs),
+            ..Self::default()
+        }
     }
 
     /// Begins with pages that others filled; returns how many positions they hold.
     pub(crate) fn begin(&mut self, shared: Vec<NodeId>, pages: Vec<u32>) -> Position {
         let filled = (pages.len() * PAGE) as Position;
-        (self.shared, self.pages) = (shared, pages);
+        self.shared = shared;
+        self.pages.extend(pages);
         self.state.fill(filled);
+        self.state.share(filled);
         filled
     }
 
@@ -70,10 +83,9 @@ impl Sequence {
         &self.pages[self.shared_pages()..]
     }
 
-    /// Canvas pages and overlay pages to allocate.
-    pub(crate) fn page_counts(&self) -> (usize, usize) {
-        let needs = self.state.needs();
-        (needs.positions.div_ceil(PAGE), needs.drafts * self.overlay_pages)
+    /// Records that all of its pages are taken.
+    pub(crate) fn grown(&mut self) {
+        self.state.grow(self.pages.len() * PAGE);
     }
 
     /// Page `page` of the canvas in the overlay of `lane`, if that is among the `touched` ones.

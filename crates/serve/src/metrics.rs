@@ -258,7 +258,7 @@ impl Metrics {
             ("gauge", "vllm:num_requests_waiting", totals.waiting as f64),
             ("counter", "vllm:prompt_tokens_total", load(&self.prompt_tokens)),
             ("counter", "vllm:generation_tokens_total", load(&self.generation_tokens)),
-            ("counter", "vllm:num_preemptions_total", 0.0),
+            ("counter", "vllm:num_preemptions_total", totals.preempted as f64),
             ("gauge", "vllm:kv_cache_usage_perc", usage),
             ("counter", "vllm:prefix_cache_queries", prefixes.0 as f64),
             ("counter", "vllm:prefix_cache_hits", prefixes.1 as f64),

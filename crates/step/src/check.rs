@@ -77,8 +77,8 @@ impl PlanLimits {
         };
         self.check_tokens(step.tokens)?;
         let end = last.max(plan.visible.saturating_sub(1));
-        if end as usize >= needs.positions {
-            return Err(PlanError::PositionOutOfRange { position: end, reserved: needs.positions });
+        if end as usize >= state.room() {
+            return Err(PlanError::PositionOutOfRange { position: end, reserved: state.room() });
         }
         within("rows", rows, needs.rows)?;
         if let Lanes::Drafts(drafts) = plan.lanes {

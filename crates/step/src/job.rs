@@ -41,8 +41,14 @@ pub trait Job: Any + Send {
     }
 
     /// Learns how many leading slots of each of [`needs`](Self::needs) are filled, at most those that it begins with. Called
-    /// once, before its first forward; what is pending may be another after it.
+    /// before its first forward, and again each time that it was [preempted](Self::preempted); what is pending may be another
+    /// after it.
     fn opened(&mut self, _filled: &[Position]) {}
+
+    /// Learns that its sequences were closed although it is not over, to be opened again later: their memory was needed. What
+    /// it [needs](Self::needs) and [begins](Self::begins) with from now on restores them. Called only of a job with a sequence
+    /// that [grows](SequenceNeeds::opens_with), between two of its forwards. By default nothing changes.
+    fn preempted(&mut self) {}
 
     /// Returns the tokens behind the leading slots of one of [`needs`](Self::needs) that are written, depend on these
     /// tokens alone and will never be live or kept again. By default none.

@@ -5,6 +5,9 @@
 pub struct SequenceNeeds {
     /// Slots: the canvas length.
     pub positions: usize,
+    /// Leading positions whose memory is taken when the sequence is opened; the rest is taken by
+    /// [`grow`](crate::Network::grow), before a step that sees more. None: all of them.
+    pub opens_with: Option<usize>,
     /// Live positions of one step times its lanes.
     pub rows: usize,
     /// Rows of all sequences that run in one forward with this one, itself included; less than `rows` counts as `rows`.
@@ -25,6 +28,13 @@ pub struct SequenceNeeds {
     pub judge_width: usize,
     /// Records whether logits are ever asked for.
     pub logits: bool,
+}
+
+impl SequenceNeeds {
+    /// Returns the leading positions whose memory is taken when the sequence is opened.
+    pub fn opening(&self) -> usize {
+        self.opens_with.map_or(self.positions, |positions| positions.min(self.positions))
+    }
 }
 
 /// Cost of a step, or of a sum of steps.

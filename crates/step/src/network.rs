@@ -10,11 +10,12 @@ use crate::{DeviceError, HeadAsk, Mask, OutOfMemory, Position, Predictions, Sequ
 /// Whoever owns it opens a sequence, hands over checked steps, and closes the sequence. A *group* is the steps that must
 /// run in one forward: those of one request.
 pub trait Network: Send {
-    /// Reserves everything that a sequence will ever need: a step never allocates.
+    /// Reserves everything that a sequence will ever need, the memory of all of its positions too: a step never allocates.
     fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError>;
 
-    /// Opens a sequence that begins with a prefix: as many of its leading slots as other sequences [published] for the
-    /// same prefix are filled, and belong to all of them. No step may have such a position live or keep it. By default, and
+    /// Opens a sequence with memory for the positions that it [opens with](SequenceNeeds::opens_with) and that begins with a
+    /// prefix: as many of its leading slots as other sequences [published] for the same prefix are filled. No step may
+    /// have such a position live or keep it. By default, and
     /// under full attention, where what stands behind a token changes its K/V, none is filled.
     ///
     /// # Errors
@@ -25,9 +26,25 @@ pub trait Network: Send {
         Ok(Opened { sequence: self.open(needs)?, filled: 0 })
     }
 
-    /// Lets later sequences begin with what the leading slots of this one hold, whole units of them: those slots were
-    /// written, depend on these tokens alone, and no step will have them live or keep them from now on.
-    fn publish(&mut self, _sequence: SequenceId, _prefix: Prefix<'_>) {}
+    /// Returns the bytes that [growing](Self::grow) a sequence to so many leading positions would take now. By default none: all
+    /// is taken at opening.
+    fn growth(&self, _sequence: SequenceId, _positions: usize) -> u64 {
+        0
+    }
+
+    /// Takes memory for at least so many leading positions of a sequence that was opened with fewer
+    /// ([`SequenceNeeds::opens_with`]), and returns how many have some now. By default all have.
+    ///
+    /// # Errors
+    /// If the device has too little; nothing was taken then.
+    fn grow(&mut self, _sequence: SequenceId, _positions: usize) -> Result<usize, OutOfMemory> {
+        Ok(usize::MAX)
+    }
+
+    /// Lets later sequences begin with what the leading slots of this one hold: those slots were written, depend on these tokens
+    /// alone, and no step will have them live or keep them from now on. Sequences share whole units of them. Of what is less than
+    /// a unit they get a copy, once `ends` says that no step of this sequence will run any more.
+    fn publish(&mut self, _sequence: SequenceId, _prefix: Prefix<'_>, _ends: bool) {}
 
     /// Reports whether waiting pays for a sequence that begins with `prefix` while another one, which begins with `filler`, is
     /// about to write and publish that: more of its slots would be filled then, and they are at least half of those that the
@@ -83,7 +100,7 @@ pub trait Network: Send {
 /// Memory needed to open a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Price {
-    /// Bytes that the sequence holds until it is closed.
+    /// Bytes that opening it takes, which it holds until it is closed.
     pub own: u64,
     /// Bytes by which buffers that all sequences share would grow; they stay that large.
     pub growth: u64,

@@ -110,7 +110,7 @@ impl StepPlan {
 
 /// Rule for the visible keys that a row at position `p` sees. Positions count from 0 at the prompt's start, inside
 /// drafts too.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mask {
     /// All visible keys.
     #[default]

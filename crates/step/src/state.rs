@@ -7,6 +7,8 @@ use crate::{Lanes, Position, Positions, SequenceNeeds, StepPlan};
 #[derive(Debug, Clone, Default)]
 pub struct SequenceState {
     needs: SequenceNeeds,
+    /// Leading positions that have memory.
+    room: usize,
     /// Leading slots that other sequences share.
     shared: Position,
     /// By position: the slot holds K and V.
@@ -22,7 +24,7 @@ impl SequenceState {
     pub fn new(needs: SequenceNeeds) -> Self {
         let mut drafted = Positions::new();
         drafted.reserve(if needs.drafts > 0 { needs.positions } else { 0 });
-        Self { written: vec![false; needs.positions], needs, drafted, ..Self::default() }
+        Self { written: vec![false; needs.positions], room: needs.opening(), needs, drafted, ..Self::default() }
     }
 
     /// Returns the needs that the sequence was opened with.
@@ -30,10 +32,20 @@ impl SequenceState {
         &self.needs
     }
 
+    /// Returns how many leading positions have memory: no step may see more.
+    pub fn room(&self) -> usize {
+        self.room
+    }
+
+    /// Records that at least so many leading positions have memory.
+    pub fn grow(&mut self, positions: usize) {
+        self.room = self.room.max(positions).min(self.needs.positions);
+    }
+
     /// Fills this many leading slots with what other sequences published.
     pub fn fill(&mut self, positions: Position) {
         self.written[..positions as usize].fill(true);
-        self.share(positions);
+        self.grow(positions as usize);
     }
 
     /// Shares this many leading slots with other sequences: no step may write them from now on.

@@ -301,19 +301,28 @@ fn argmax(values: impl Iterator<Item = f64>) -> usize {
     best.0
 }
 
-impl Network for Scripted {
-    fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
-        let needed = needs.positions as u64;
-        let open: u64 = self.open_slots().map(|slots| slots.state.needs().positions as u64).sum();
-        if open + needed > self.memory {
-            return Err(OutOfMemory { needed, available: self.memory - open }.into());
-        }
+impl Scripted {
+    /// Opens a sequence with memory for the positions that it opens with.
+    fn begin(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
+        self.check_memory(needs.opening() as u64)?;
         self.sequences.push(Some(Slots::new(needs)));
         Ok(SequenceId(self.sequences.len() as u32 - 1))
     }
 
+    fn check_memory(&self, needed: u64) -> Result<(), OutOfMemory> {
+        let open: u64 = self.open_slots().map(|slots| slots.state.room() as u64).sum();
+        let available = self.memory.saturating_sub(open);
+        if needed > available { Err(OutOfMemory { needed, available }) } else { Ok(()) }
+    }
+}
+
+impl Network for Scripted {
+    fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
+        self.begin(&SequenceNeeds { opens_with: None, ..needs.clone() })
+    }
+
     fn open_behind(&mut self, needs: &SequenceNeeds, prefix: Prefix<'_>) -> Result<Opened, OpenError> {
-        let sequence = self.open(needs)?;
+        let sequence = self.begin(needs)?;
         let Some(Some(slots)) = self.sequences.get_mut(sequence.0 as usize) else {
             return Ok(Opened { sequence, filled: 0 });
         };
@@ -324,11 +333,26 @@ impl Network for Scripted {
         {
             slots.stored.begin(left, filled as usize);
             slots.state.fill(filled);
+            slots.state.share(filled);
         }
         Ok(Opened { sequence, filled: slots.state.shared() })
     }
 
-    fn publish(&mut self, sequence: SequenceId, prefix: Prefix<'_>) {
+    fn growth(&self, sequence: SequenceId, positions: usize) -> u64 {
+        let slots = self.sequences.get(sequence.0 as usize).and_then(Option::as_ref);
+        slots.map_or(0, |slots| positions.saturating_sub(slots.state.room()) as u64)
+    }
+
+    fn grow(&mut self, sequence: SequenceId, positions: usize) -> Result<usize, OutOfMemory> {
+        let needed = self.growth(sequence, positions);
+        self.check_memory(needed)?;
+        let Some(Some(slots)) = self.sequences.get_mut(sequence.0 as usize) else { return Ok(0) };
+        slots.state.grow(positions);
+        Ok(slots.state.room())
+    }
+
+    /// Shares whole units alone.
+    fn publish(&mut self, sequence: SequenceId, prefix: Prefix<'_>, _ends: bool) {
         if let Some(Some(slots)) = self.sequences.get_mut(sequence.0 as usize)
             && !slots.state.needs().increments
             && !slots.state.needs().residual
@@ -350,7 +374,7 @@ impl Network for Scripted {
 
     /// A position is a byte.
     fn price(&self, needs: &SequenceNeeds) -> Result<Price, OpenError> {
-        Ok(Price { own: needs.positions as u64, growth: 0, device: DeviceId(0) })
+        Ok(Price { own: needs.opening() as u64, growth: 0, device: DeviceId(0) })
     }
 
     fn check(&self, group: &[SequenceStep<'_>]) -> Result<(), PlanError> {

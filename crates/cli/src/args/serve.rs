@@ -143,6 +143,8 @@ serve_options! {
         allowed_host: List, "HOSTS";
     }
     switches {
+        /// Let a request in once there is memory for its whole length, so that none is ever preempted
+        no_preemption;
         /// Serve no page
         no_ui;
         /// Write no line for each request

@@ -66,6 +66,7 @@ fn serve(
     }
     let model = load(opened, &device, &[], screen)?;
     keep_prefixes(&model, args.prefix_cache, screen)?;
+    model.set_preemption(!args.no_preemption)?;
     let open = keys.is_empty();
     let config = ServiceConfig {
         names: args.served_model_name.clone().unwrap_or_default().0,

@@ -256,6 +256,10 @@ impl CachePolicy for BlockCache {
         (layout.start() as Position).saturating_sub(Position::from(self.seeds))
     }
 
+    fn recomputes(&self) -> bool {
+        !self.dual
+    }
+
     fn resume(&mut self, filled: Position) {
         (self.stored, self.written) = (filled, filled);
     }

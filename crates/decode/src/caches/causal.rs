@@ -104,6 +104,10 @@ impl CachePolicy for CausalCache {
         (layout.response() as Position).saturating_sub(1)
     }
 
+    fn recomputes(&self) -> bool {
+        true
+    }
+
     fn resume(&mut self, filled: Position) {
         (self.read, self.written) = (filled, filled);
     }

@@ -3,6 +3,7 @@
 mod guidance;
 mod logprobs;
 mod outcome;
+mod recompute;
 mod request;
 mod start;
 mod stop;
@@ -25,6 +26,7 @@ use crate::{
 
 use guidance::Twin;
 use logprobs::Logprobs;
+use recompute::Recompute;
 use request::{Kept, read};
 use stop::{Ending, Fill, Verdict};
 use tally::Tally;
@@ -83,6 +85,8 @@ pub struct Session {
     salt: u64,
     /// Shift of passes that do not say theirs, if it is not the model's own.
     shift: Option<Position>,
+    /// Slots to compute again before the pending forward, after its memory was given up.
+    recompute: Option<Recompute>,
     /// Log-probabilities; none unless requested.
     logprobs: Option<Logprobs>,
     /// Reason why it failed.
@@ -311,6 +315,15 @@ impl Session {
         }
     }
 
+    /// Prepares the next recomputing forward behind slots that are there, or goes on where none is missing.
+    fn recompute_from(&mut self, from: Position) {
+        let Some(mut recompute) = self.recompute.take() else { return };
+        let mask = self.prefix(recompute.end()).mask;
+        if recompute.fill(from, self.canvas.tokens(), mask) {
+            self.recompute = Some(recompute);
+        }
+    }
+
     /// The canvas's tokens up to a position, as others may share them.
     fn prefix(&self, end: Position) -> Prefix<'_> {
         let tokens = &self.canvas.tokens()[..self.canvas.len().min(end as usize)];
@@ -383,6 +396,9 @@ impl Job for Session {
     /// One group: a request for each sequence that runs in the next forward (the canvas always does, the unconditional
     /// sequence if a pass is due), or the one of a helper.
     fn pending(&self) -> Pending<'_> {
+        if let Some(recompute) = &self.recompute {
+            return Pending::Run { requests: slice::from_ref(recompute.request()), group: 1 };
+        }
         let requests = match self.phase {
             Phase::Upkeep | Phase::Predict => &self.requests[..self.running],
             Phase::Help => slice::from_ref(&self.helper),
@@ -393,6 +409,10 @@ impl Job for Session {
 
     /// Takes the predictions, commits, and prepares the next forward. While a helper is asked, nothing is committed.
     fn feed(&mut self, predictions: &[Predictions]) {
+        if let Some(recompute) = &self.recompute {
+            self.tally.counts.recomputed += recompute.request().tokens.len();
+            return self.recompute_from(recompute.request().plan.visible);
+        }
         let turned = match self.phase {
             Phase::Over => return,
             Phase::Help => self.heed(predictions),
@@ -415,8 +435,9 @@ impl Job for Session {
     /// Returns an empty prefix with guidance: the canvas's plans are those of the unconditional sequence too, which has
     /// other tokens.
     fn begins(&self, sequence: usize) -> Prefix<'_> {
-        match sequence {
-            CANVAS if self.requests.len() == UNCONDITIONAL => self.prefix(self.cache.takes(&self.layout)),
+        match (sequence, &self.recompute) {
+            (CANVAS, Some(recompute)) => self.prefix(recompute.end()),
+            (CANVAS, None) if self.requests.len() == UNCONDITIONAL => self.prefix(self.cache.takes(&self.layout)),
             _ if sequence < self.requests.len() => Prefix::default(),
             _ => self.prefix_of_helper(self.decoder.begins()),
         }
@@ -424,6 +445,9 @@ impl Job for Session {
 
     fn opened(&mut self, filled: &[Position]) {
         let of = |sequence: usize| filled.get(sequence).copied().unwrap_or(0);
+        if self.recompute.is_some() {
+            return self.recompute_from(of(CANVAS));
+        }
         let (canvas, helper) = (of(CANVAS), of(self.requests.len()));
         (self.tally.counts.cached, self.tally.counts.guide.cached) = (canvas as usize, helper as usize);
         if helper > 0 {
@@ -434,9 +458,23 @@ impl Job for Session {
         }
     }
 
-    /// The unconditional sequence of guidance has masks for the prompt, and shares nothing.
+    /// What is pending stays as it is: the slots before its first live row are computed again first.
+    fn preempted(&mut self) {
+        let (plan, kept) = (&mut self.requests[CANVAS].plan, &mut self.kept[CANVAS]);
+        // The accepted draft's rows are among those that are computed again.
+        if let Some(keep) = plan.keep.take() {
+            kept.positions = keep.positions;
+        }
+        let end = plan.live.first().unwrap_or(plan.visible);
+        self.recompute = Some(Recompute::new(CANVAS, &mut self.needs[CANVAS].sequence, end, plan.visible));
+        self.tally.counts.preempted += 1;
+    }
+
+    /// The unconditional sequence of guidance has masks for the prompt, and shares nothing. Slots that are being computed again
+    /// are not all there.
     fn reusable(&self, sequence: usize) -> Prefix<'_> {
         match sequence {
+            CANVAS if self.recompute.is_some() => Prefix::default(),
             CANVAS => self.prefix(self.cache.reusable()),
             _ if sequence < self.requests.len() => Prefix::default(),
             _ => self.prefix_of_helper(self.decoder.reusable()),

@@ -4,7 +4,7 @@ use std::{ops::Range, vec};
 
 use demask_step::{Position, SequenceNeeds, TokenId};
 
-use super::{Phase, Session};
+use super::{Phase, Session, stop::GivenUp};
 use crate::{
     error::OptionsError,
     event::{Counts, Event, Finish, Logprob, Output},
@@ -56,6 +56,7 @@ impl Session {
     pub fn finish_at(&mut self, length: usize) {
         self.ending.stop_at(length);
         self.phase = Phase::Over;
+        self.recompute = None;
     }
 
     /// Bounds the answer to `length` tokens; the canvas keeps its length, whose blocks may not end there. Decoding is over once
@@ -69,9 +70,19 @@ impl Session {
     /// Ends the response with what is settled: its time is over. Nothing is run any more, and nothing happens to a session that
     /// is over.
     pub fn give_up(&mut self) {
+        self.end_with_settled(GivenUp::Deadline);
+    }
+
+    /// Ends the response with what is settled, as [`give_up`](Self::give_up): there is no memory for more. Its length has cut it.
+    pub fn run_out_of_memory(&mut self) {
+        self.end_with_settled(GivenUp::Memory);
+    }
+
+    fn end_with_settled(&mut self, reason: GivenUp) {
         if !self.is_over() {
-            self.ending.give_up();
+            self.ending.give_up(reason);
             self.phase = Phase::Over;
+            self.recompute = None;
         }
     }
 
@@ -164,8 +175,9 @@ impl Session {
         let receipt = self.tally.receipt(&self.options, decoder, self.exactness(), resolved, self.generated());
         let response = self.layout.response() as Position;
         let asked = response..response + self.layout.gen_length() as Position;
-        let given_up = self.ending.is_given_up().then(|| self.canvas.masks_in(asked));
-        DecodingReceipt { given_up, ..receipt }
+        let reason = self.ending.given_up();
+        let given_up = reason.map(|_| self.canvas.masks_in(asked));
+        DecodingReceipt { given_up, out_of_memory: reason == Some(GivenUp::Memory), ..receipt }
     }
 
     /// Returns the same canvas, not yet begun, for a transfer rule to decide in the place of the decoder.

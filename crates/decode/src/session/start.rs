@@ -95,11 +95,16 @@ impl Session {
             tells_drafts: false,
             salt: 0,
             shift,
+            recompute: None,
             logprobs,
             fault: None,
         };
         session.look_back();
         session.advance();
+        // One sequence whose slots can be computed again takes memory as it is used.
+        if session.needs.len() == UNCONDITIONAL && session.cache.recomputes() {
+            session.needs[CANVAS].sequence.opens_with = Some(session.requests[CANVAS].plan.visible as usize);
+        }
         Ok(session)
     }
 }

@@ -19,6 +19,15 @@ pub(super) enum Verdict {
     Over(Option<Fill>),
 }
 
+/// Reason for which decoding is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GivenUp {
+    /// The time is over.
+    Deadline,
+    /// No memory is left for the next position.
+    Memory,
+}
+
 /// The stop rule of a session and what it has seen.
 #[derive(Debug)]
 pub(super) struct Ending {
@@ -31,8 +40,8 @@ pub(super) struct Ending {
     ended: Option<usize>,
     /// Position where a stop text ends the response.
     stopped: Option<usize>,
-    /// Records whether decoding was given up before the response was complete.
-    given_up: bool,
+    /// Reason for which decoding was given up before the response was complete.
+    given_up: Option<GivenUp>,
     /// The first block that the rule has not looked at.
     unchecked: usize,
 }
@@ -41,7 +50,7 @@ impl Ending {
     pub(super) fn new(options: &SessionOptions) -> Self {
         let (rule, fill) = (options.stop, options.fill);
         let end_ids = [&options.end_ids[..], &options.stop_ids].concat();
-        Self { rule, fill, end_ids, scanned: 0, ended: None, stopped: None, given_up: false, unchecked: 0 }
+        Self { rule, fill, end_ids, scanned: 0, ended: None, stopped: None, given_up: None, unchecked: 0 }
     }
 
     /// Ends the response after `length` tokens.
@@ -50,12 +59,12 @@ impl Ending {
     }
 
     /// Ends the response with what is settled.
-    pub(super) fn give_up(&mut self) {
-        self.given_up = true;
+    pub(super) fn give_up(&mut self, reason: GivenUp) {
+        self.given_up = Some(reason);
     }
 
-    /// Reports whether decoding was given up.
-    pub(super) fn is_given_up(&self) -> bool {
+    /// Returns the reason for which decoding was given up.
+    pub(super) fn given_up(&self) -> Option<GivenUp> {
         self.given_up
     }
 
@@ -72,7 +81,7 @@ impl Ending {
             Finish::Stop
         } else if self.ended == Some(length) {
             Finish::Eos
-        } else if self.given_up {
+        } else if self.given_up == Some(GivenUp::Deadline) {
             Finish::Deadline
         } else {
             Finish::Length

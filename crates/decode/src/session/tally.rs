@@ -112,7 +112,7 @@ impl Tally {
         (steps, block_length): (usize, usize),
         generated_tokens: usize,
     ) -> DecodingReceipt {
-        let Counts { nfe, forwards, cached, replaced, rows, cost, .. } = self.counts;
+        let Counts { nfe, forwards, cached, preempted, recomputed, replaced, rows, cost, .. } = self.counts;
         DecodingReceipt {
             decoder,
             cache: options.cache.to_string(),
@@ -126,6 +126,9 @@ impl Tally {
             forwards,
             generated_tokens,
             given_up: None,
+            out_of_memory: false,
+            preempted,
+            recomputed_rows: recomputed,
             tokens_per_nfe: if nfe == 0 { 0.0 } else { generated_tokens as f64 / nfe as f64 },
             rows,
             cached_tokens: cached,

@@ -104,7 +104,8 @@ fn whoever_is_given_up_leaves_no_page_held() {
                 most = most.max(left);
                 let mut next = bench.run(second(&bench));
                 assert_eq!(commits(&mut next), expected, "{kind} {method:?} behind {steps} steps of another");
-                assert_eq!(next.counts().cached, left.min(3) * PAGE, "{kind} {method:?} {steps}");
+                let cached = next.counts().cached;
+                assert!(cached <= left * PAGE && (left == 0 || cached > 0), "{kind} {method:?} {steps}: {cached}");
             }
             assert!(most >= 3, "{kind} {method:?}");
         }

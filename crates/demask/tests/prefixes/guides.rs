@@ -33,10 +33,10 @@ fn guidance_shares_nothing_of_its_twin() {
         let mut guided = bench.run(make(&bench, 1.0));
         assert_eq!((commits(&mut guided), guided.counts().cached), (expected[0].clone(), 0));
         let mut alone = bench.run(make(&bench, 0.0));
-        assert_eq!((commits(&mut alone), alone.counts().cached), (expected[1].clone(), 64), "round {round}");
+        assert_eq!((commits(&mut alone), alone.counts().cached), (expected[1].clone(), 68), "round {round}");
     }
     // What both canvases have, and nothing of masks.
-    assert_eq!(bench.idle(), 2);
+    assert_eq!(bench.idle(), 3);
 }
 
 /// A causal guide does not read a prompt again, whoever drafts.
@@ -111,6 +111,6 @@ fn canvas_and_guide_both_share() {
     let (expected, ..) = run(0, 1).remove(0);
     for (round, (found, canvas, guide)) in run(ALL, 2).into_iter().enumerate() {
         assert_eq!(found, expected);
-        assert_eq!((canvas, guide), if round == 0 { (0, 0) } else { (64, 64) });
+        assert_eq!((canvas, guide), if round == 0 { (0, 0) } else { (68, 69) });
     }
 }

@@ -7,6 +7,7 @@ mod exactness;
 mod guides;
 mod memory;
 mod pieces;
+mod preemption;
 
 use std::ops::ControlFlow;
 

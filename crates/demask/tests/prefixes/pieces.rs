@@ -80,7 +80,9 @@ fn pieces_behind_a_prefix_that_was_found_have_the_same_bits() {
                 let (expected, _, shared) = told(&mut whole, length, method, 0.0);
                 let (found, _, cached) = told(&mut cut, length, method, 0.0);
                 assert_eq!((found, cached), (expected, shared), "{kind} {method:?}");
-                assert_eq!(cached, [0, PAGE, 3 * PAGE][round], "{kind} {method:?}");
+                // The second one has the first one's prompt for its beginning.
+                let known = if kind == "block" { [0, PAGE + 8, 3 * PAGE] } else { [0, PAGE + 9, 3 * PAGE + 1] };
+                assert_eq!(cached, known[round], "{kind} {method:?}");
             }
         }
     }

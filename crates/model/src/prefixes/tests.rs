@@ -18,15 +18,16 @@ fn prefix(tokens: &[TokenId], mask: Mask) -> Prefix<'_> {
 fn publish(index: &mut PrefixIndex, prefix: Prefix<'_>, first: u32) -> (Vec<NodeId>, Vec<u32>, Published) {
     let mut pages: Vec<u32> = (first..).take(prefix.tokens.len().div_ceil(index.page)).collect();
     let mut held = Vec::new();
-    let published = index.publish(prefix, &mut held, &mut pages);
+    let published = index.publish(prefix, false, &mut held, &mut pages);
     (held, pages, published)
 }
 
 /// Pages that a sequence finds, which lets go of them at once.
 fn found(index: &mut PrefixIndex, prefix: Prefix<'_>) -> Vec<u32> {
     let mut pages = Vec::new();
-    let held = index.hold(prefix, usize::MAX, &mut pages);
-    index.release(&held);
+    let Found { shared, copied } = index.hold(prefix, usize::MAX, &mut pages);
+    index.release(&shared);
+    index.release(copied.map(|(node, _)| node).as_slice());
     pages
 }
 
@@ -75,7 +76,12 @@ fn only_whole_units_of_the_same_tokens_mask_and_salt_are_found() {
         assert_eq!(found(&mut index, stranger), [], "{stranger:?}");
     }
     let mut pages = Vec::new();
-    assert_eq!(index.hold(first(12), 11, &mut pages).len(), 1, "no further than asked for");
+    let found = index.hold(first(12), 11, &mut pages);
+    assert_eq!(
+        (found.shared.len(), found.copied.map(|(_, positions)| positions)),
+        (1, Some(3)),
+        "no further than asked for"
+    );
 }
 
 #[test]
@@ -88,7 +94,7 @@ fn the_same_published_twice_is_kept_once() {
     assert_eq!(published, Published { taken: 2, replaced: vec![20, 21] });
     // The first goes on where the second was before.
     let (mut held, mut pages) = (first, vec![10, 11, 12, 13]);
-    let published = index.publish(prefix(&tokens, CAUSAL), &mut held, &mut pages);
+    let published = index.publish(prefix(&tokens, CAUSAL), false, &mut held, &mut pages);
     assert_eq!((published, pages), (Published { taken: 0, replaced: vec![12, 13] }, vec![10, 11, 22, 23]));
     assert_eq!(held, second);
     index.release(&held);
@@ -103,7 +109,7 @@ fn what_a_sequence_began_with_is_not_published_as_something_else() {
     let mut index = PrefixIndex::new(2);
     let (mut held, mut pages, _) = publish(&mut index, prefix(&[1, 2], CAUSAL), 10);
     for stranger in [prefix(&[1, 3, 4, 5], CAUSAL), Prefix { salt: 7, ..prefix(&[1, 2, 4, 5], CAUSAL) }] {
-        assert_eq!(index.publish(stranger, &mut held, &mut pages), Published::default());
+        assert_eq!(index.publish(stranger, false, &mut held, &mut pages), Published::default());
         assert_eq!((held.len(), found(&mut index, stranger)), (1, vec![]));
     }
 }
@@ -139,8 +145,15 @@ fn counts_are_right_whatever_comes_and_goes() {
                 0 | 1 => {
                     let tokens: Vec<u32> = (0..roll(12)).map(|_| roll(2) as u32).collect();
                     let mut pages = Vec::new();
-                    let held = index.hold(prefix(&tokens, blocks(4)), roll(16), &mut pages);
+                    let most = roll(16);
+                    let Found { shared: held, copied } = index.hold(prefix(&tokens, blocks(4)), most, &mut pages);
                     assert_eq!(pages.len(), 2 * held.len());
+                    if let Some((node, positions)) = copied {
+                        let (start, same) = (4 * held.len(), &index.node(node).unwrap().edge.tokens[..positions]);
+                        assert!(positions.is_multiple_of(4) && start + positions <= most);
+                        assert_eq!(same, &tokens[start..][..positions]);
+                        index.release(&[node]);
+                    }
                     let own = tokens.len().div_ceil(2) - pages.len();
                     pages.extend(next..next + own as u32);
                     next += own as u32;
@@ -152,13 +165,15 @@ fn counts_are_right_whatever_comes_and_goes() {
                     let length = roll(tokens.len() + 1);
                     let before = pages.clone();
                     let Published { taken, replaced } =
-                        index.publish(prefix(&tokens[..length], blocks(4)), held, pages);
+                        index.publish(prefix(&tokens[..length], blocks(4)), false, held, pages);
                     let changed = before.iter().zip(&*pages).filter(|(before, now)| before != now).count();
                     assert_eq!(changed, replaced.len());
                     assert!(taken + changed <= pages.len() && held.len() * 4 <= tokens.len());
                 }
                 3 if !open.is_empty() => {
-                    let (_, held, _) = open.swap_remove(roll(open.len()));
+                    let (tokens, mut held, mut pages) = open.swap_remove(roll(open.len()));
+                    let length = roll(tokens.len() + 1);
+                    index.publish(prefix(&tokens[..length], blocks(4)), true, &mut held, &mut pages);
                     index.release(&held);
                 }
                 _ => drop(index.evict()),
@@ -192,4 +207,39 @@ fn check(index: &PrefixIndex, open: &[(Vec<u32>, Vec<NodeId>, Vec<u32>)]) {
             assert_eq!((&*node.edge.tokens, &*node.pages), (&tokens[4 * at..][..4], &pages[2 * at..][..2]));
         }
     }
+}
+
+/// Where pages are longer than blocks, what a sequence leaves beyond whole pages is copied.
+#[test]
+fn what_is_less_than_a_unit_is_copied_in_whole_blocks() {
+    let mut index = PrefixIndex::new(8);
+    let tokens: Vec<u32> = (0..23).collect();
+    let first = |length: usize| prefix(&tokens[..length], blocks(4));
+    let mut leave = |length: usize, page: u32| {
+        let (mut held, mut pages) = (Vec::new(), vec![page, page + 1, page + 2]);
+        let published = index.publish(first(length), true, &mut held, &mut pages);
+        index.release(&held);
+        published.taken
+    };
+    // 5 blocks: two pages, and half of the third. What is known already is not kept again.
+    assert_eq!([leave(22, 10), leave(21, 20), leave(14, 30)], [3, 0, 0]);
+    let mut find = |tokens: &[u32], most: usize| {
+        let mut pages = Vec::new();
+        let Found { shared, copied } = index.hold(prefix(tokens, blocks(4)), most, &mut pages);
+        index.release(&shared);
+        let copied = copied.map(|(node, positions)| {
+            index.release(&[node]);
+            (index.pages_of(node).next().unwrap(), positions)
+        });
+        (pages, copied)
+    };
+    let all = usize::MAX;
+    assert_eq!(find(&tokens, all), (vec![10, 11], Some((12, 4))));
+    assert_eq!(find(&tokens, 19), (vec![10, 11], None), "of the last block three positions");
+    assert_eq!(find(&tokens[..15], all), (vec![10], Some((11, 4))), "the beginning of a page that is whole");
+    let mut other = tokens.clone();
+    other[6] = 99;
+    assert_eq!(find(&other, all), (vec![], Some((10, 4))), "the beginning of a page that goes on otherwise");
+    other[3] = 99;
+    assert_eq!(find(&other, all), (vec![], None));
 }

@@ -33,7 +33,7 @@ use demask_decode::{
 use demask_step::{Mask, MaskKind, Position, StepPlan};
 
 use case::{Case, cases};
-use run::{Outcome, hostile, run, run_twice};
+use run::{Outcome, hostile, run, run_preempted, run_twice};
 
 /// Rule that a method broke.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,6 +132,7 @@ impl Pair<'_> {
             return Err(self.broken("two equal runs are equal", difference(&outcome, &again)));
         }
         self.shares(&outcome)?;
+        self.goes_on(&outcome)?;
         match hostile(self.case, self.options.clone()) {
             Ok(()) => Ok(outcome),
             Err(found) => Err(self.broken("predictions that make no sense leave no trace", found)),
@@ -151,6 +152,17 @@ impl Pair<'_> {
                 Err(self.broken(rule, difference(run, outcome)))
             }
             None => Ok(()),
+        }
+    }
+
+    /// Reports whether a run whose memory is given up and given back is what it is alone.
+    fn goes_on(&self, outcome: &Outcome) -> Result<(), Broken> {
+        match run_preempted(self.case, &self.options).map_err(|(rule, found)| self.broken(rule, found))? {
+            Some(run) if run != *outcome => {
+                let rule = "a run that is preempted commits what it commits alone";
+                Err(self.broken(rule, difference(&run, outcome)))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! One run on scripted networks, watched forward by forward.
 
 use demask_decode::{Event, Exactness, Memory, Session, SessionOptions, StopRule};
-use demask_step::{ForwardInput, Job, NO_TOKEN, Network, Pending, Predictions, SequenceId, TokenId, random};
+use demask_step::{ForwardInput, Job, NO_TOKEN, Network, Pending, Predictions, Prefix, SequenceId, TokenId, random};
 
 use super::case::{Case, MASK_ID, VOCAB};
 use crate::scripted::Scripted;
@@ -33,7 +33,22 @@ pub(super) fn run(case: &Case, options: &SessionOptions) -> Result<Outcome, Foun
         Scripted::new(case.seed ^ 2, VOCAB, 1).with_spread(case.spread),
     ];
     let session = Session::new(options.clone()).map_err(|error| ("it runs", error.to_string()))?;
-    run_on(&mut networks, session, options)
+    run_on(&mut networks, session, options, None)
+}
+
+/// Decodes a case on networks that take its memory away between forwards, as often as `seed` says, and give it back: with some of
+/// what it left in it, or nothing. None if its memory is taken as a whole.
+pub(super) fn run_preempted(case: &Case, options: &SessionOptions) -> Result<Option<Outcome>, Found> {
+    let session = Session::new(options.clone()).map_err(|error| ("it runs", error.to_string()))?;
+    if session.needs().iter().any(|need| need.sequence.opens_with.is_none()) {
+        return Ok(None);
+    }
+    let page = 1 + (case.seed % 3) as usize;
+    let mut networks = [
+        Scripted::new(case.seed, VOCAB, case.shift).with_spread(case.spread).with_easy(case.easy).with_pages(page),
+        Scripted::new(case.seed ^ 2, VOCAB, 1),
+    ];
+    run_on(&mut networks, session, options, Some(case.seed ^ 5)).map(Some)
 }
 
 /// Decodes a case twice on networks with tiny pages: the second run begins with what the first one left. Returns both, and
@@ -46,35 +61,61 @@ pub(super) fn run_twice(case: &Case, options: &SessionOptions) -> Result<([Outco
     ];
     let mut run = || {
         let session = Session::new(options.clone()).map_err(|error| ("it runs", error.to_string()))?;
-        run_on(&mut networks, session, options)
+        run_on(&mut networks, session, options, None)
     };
     let outcomes = [run()?, run()?];
     let hits = networks.iter().filter_map(Network::prefixes).map(|counters| counters.hits).sum();
     Ok((outcomes, hits))
 }
 
-/// Decodes on networks, and leaves all that it can after each forward.
-fn run_on(networks: &mut [Scripted; 2], mut session: Session, options: &SessionOptions) -> Result<Outcome, Found> {
+/// Opens all sequences of a session.
+fn open(networks: &mut [Scripted; 2], session: &mut Session, finds: bool) -> Result<Vec<SequenceId>, Found> {
     let (mut ids, mut filled): (Vec<SequenceId>, Vec<_>) = (Vec::new(), Vec::new());
     for (index, need) in session.needs().iter().enumerate() {
-        let opened = networks[need.network].open_behind(&need.sequence, session.begins(index));
+        let prefix = if finds { session.begins(index) } else { Prefix::default() };
+        let opened = networks[need.network].open_behind(&need.sequence, prefix);
         let opened = opened.map_err(|error| ("its sequences can be opened", error.to_string()))?;
         ids.push(opened.sequence);
         filled.push(opened.filled);
     }
     session.opened(&filled);
+    Ok(ids)
+}
+
+/// Decodes on networks, and leaves all that it can after each forward. With a seed its memory is taken away now and then.
+fn run_on(
+    networks: &mut [Scripted; 2],
+    mut session: Session,
+    options: &SessionOptions,
+    preempts: Option<u64>,
+) -> Result<Outcome, Found> {
+    let mut ids = open(networks, &mut session, true)?;
+    let mut state = preempts;
+    let mut roll = move |sides: u64| {
+        state = state.map(random::mix);
+        state.map(|state| state % sides)
+    };
     watch(&mut session, options, |session| {
-        let of = |sequence: usize| session.needs()[sequence].network;
+        let of = |session: &Session, sequence: usize| session.needs()[sequence].network;
         for (index, &id) in ids.iter().enumerate() {
-            let network = &mut networks[of(index)];
-            network.publish(id, session.reusable(index));
+            let network = &mut networks[of(session, index)];
+            network.publish(id, session.reusable(index), false);
             if let Some(wrong) = network.complaint() {
                 return Err(("what it leaves of its slots is right", wrong.to_owned()));
             }
         }
+        if roll(3) == Some(0) && !matches!(session.pending(), Pending::Done) {
+            ids.iter().enumerate().for_each(|(index, &id)| networks[of(session, index)].close(id));
+            session.preempted();
+            ids = open(networks, session, roll(2) == Some(0))?;
+        }
         let requests = session.pending().requests();
         let Some(first) = requests.first() else { return Ok(Vec::new()) };
-        let network = &mut networks[of(first.sequence)];
+        let network = &mut networks[of(session, first.sequence)];
+        for request in requests {
+            let grown = network.grow(ids[request.sequence], request.plan.visible as usize);
+            grown.map_err(|error| ("its sequences can grow", error.to_string()))?;
+        }
         let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence])).collect();
         let mut out = vec![Predictions::default(); batch.len()];
         let found = |error: String| ("its plans are legal and within what it reserved", error);
@@ -130,7 +171,7 @@ fn nonsense(request: &ForwardInput, roll: &mut impl FnMut(u64) -> u64) -> Predic
 fn watch(
     session: &mut Session,
     options: &SessionOptions,
-    mut answer: impl FnMut(&Session) -> Result<Vec<Predictions>, Found>,
+    mut answer: impl FnMut(&mut Session) -> Result<Vec<Predictions>, Found>,
 ) -> Result<Outcome, Found> {
     let given: Vec<bool> = session.canvas().iter().map(|&token| token != MASK_ID && token != NO_TOKEN).collect();
     let mut written: Vec<Option<TokenId>> = vec![None; given.len()];

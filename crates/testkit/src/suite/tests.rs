@@ -126,6 +126,8 @@ enum Flaw {
     Reserves,
     /// Remembers something beyond its session.
     Remembers,
+    /// Rows are computed every third forward only, and it says that the others can be computed again at any time.
+    Recomputes,
 }
 
 macro_rules! broken_cache {
@@ -164,6 +166,7 @@ broken_cache!(of_state, Flaw::OfState);
 broken_cache!(unwritten, Flaw::Unwritten);
 broken_cache!(reserving, Flaw::Reserves);
 broken_cache!(remembering, Flaw::Remembers);
+broken_cache!(recomputing, Flaw::Recomputes);
 
 fn memory(flaw: Flaw) -> Memory {
     if flaw == Flaw::OfState { Memory::OfState } else { Memory::OfHistory }
@@ -195,7 +198,7 @@ impl CachePolicy for Flawed {
         let last = query.predict.last().map_or(plan.visible, |last| last + 1);
         let offset = if self.flaw == Flaw::Remembers { SESSIONS.get() } else { 0 };
         let narrow = match self.flaw {
-            Flaw::Exact | Flaw::OfState => !self.forwards.is_multiple_of(3),
+            Flaw::Exact | Flaw::OfState | Flaw::Recomputes => !self.forwards.is_multiple_of(3),
             Flaw::Remembers => !(self.forwards + offset).is_multiple_of(3) && self.forwards > 0,
             Flaw::Unwritten => true,
             Flaw::Reserves => false,
@@ -215,6 +218,10 @@ impl CachePolicy for Flawed {
 
     fn memory(&self) -> Memory {
         memory(self.flaw)
+    }
+
+    fn recomputes(&self) -> bool {
+        self.flaw == Flaw::Recomputes
     }
 }
 
@@ -362,6 +369,15 @@ fn rows_beyond_the_reserve_are_found() {
 fn what_outlives_a_session_is_found() {
     let told = told(cache(&remembering::METHOD));
     assert!(told.contains("expected that two equal runs are equal, found token "), "{told}");
+}
+
+#[test]
+fn slots_that_cannot_be_computed_again_are_found() {
+    let told = told(cache(&recomputing::METHOD));
+    assert!(
+        told.contains("a run that is preempted commits what it commits alone, found ") || told.contains("are legal"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -45,6 +45,9 @@ pub(super) struct Steps {
     pub(super) fed: usize,
     pub(super) at: usize,
     pub(super) asked: Cell<usize>,
+    /// Positions that each step sees more than the one before; 0: memory is taken as a whole.
+    pub(super) grows: usize,
+    pub(super) preempted: usize,
 }
 
 impl Steps {
@@ -55,9 +58,29 @@ impl Steps {
         };
         let need = |network| Need { network, sequence: SequenceNeeds { positions, ..SequenceNeeds::default() } };
         let needs = (0..2).flat_map(|network| vec![need(network); most(network)]).collect();
-        let mut job = Self { name, parts, manner, needs, requests: Vec::new(), fed: 0, at: 0, asked: Cell::new(0) };
+        let mut job = Self {
+            name,
+            parts,
+            manner,
+            needs,
+            requests: Vec::new(),
+            fed: 0,
+            at: 0,
+            asked: Cell::new(0),
+            grows: 0,
+            preempted: 0,
+        };
         job.fill();
         job
+    }
+
+    /// Lets each step see so many positions more than the one before, of which none has memory before that.
+    pub(super) fn growing(mut self, by: usize) -> Self {
+        self.grows = by;
+        self.parts.iter_mut().for_each(|part| part.causal &= by == 0);
+        self.needs.iter_mut().filter(|_| by > 0).for_each(|need| need.sequence.opens_with = Some(by));
+        self.fill();
+        self
     }
 
     /// Rows of its largest group.
@@ -93,6 +116,10 @@ impl Steps {
             ForwardInput { sequence: first + group, tokens, plan, ..ForwardInput::default() }
         };
         self.requests = groups.map(request).collect();
+        for request in self.requests.iter_mut().filter(|_| self.grows > 0) {
+            let positions = self.needs[request.sequence].sequence.positions;
+            request.plan.visible = (self.grows * (self.at + 1)).min(positions) as Position;
+        }
         if self.at + 1 < self.parts.len() {
             return;
         }
@@ -129,6 +156,11 @@ impl Job for Steps {
     fn opened(&mut self, filled: &[Position]) {
         assert_eq!(filled, vec![0; self.needs.len()], "these machines keep nothing");
         assert!(self.manner != Manner::Trips, "this job trips");
+    }
+
+    fn preempted(&mut self) {
+        assert!(self.grows > 0, "a job whose memory was taken as a whole keeps it");
+        self.preempted += 1;
     }
 
     fn feed(&mut self, answers: &[Predictions]) {

@@ -25,6 +25,8 @@ pub(super) struct Machine {
     pub(super) memory: u64,
     pub(super) open: BTreeMap<u32, u64>,
     pub(super) opened: u32,
+    /// Sequences that were opened with less than all of their memory.
+    pub(super) grows: BTreeSet<u32>,
     pub(super) capacity: usize,
     pub(super) fails_after: usize,
     pub(super) clock: Arc<AtomicU64>,
@@ -37,11 +39,20 @@ impl Machine {
             memory,
             open: BTreeMap::new(),
             opened: 0,
+            grows: BTreeSet::new(),
             capacity,
             fails_after: usize::MAX,
             clock: Arc::clone(clock),
             log: Log::default(),
         }
+    }
+}
+
+impl Machine {
+    /// Takes bytes, if there are as many.
+    fn take(&self, needed: u64) -> Result<(), OutOfMemory> {
+        let available = self.memory - self.open.values().sum::<u64>();
+        if needed > available { Err(OutOfMemory { needed, available }) } else { Ok(()) }
     }
 }
 
@@ -52,13 +63,25 @@ pub(super) fn predicted(first: u32, position: u32) -> u32 {
 
 impl Network for Machine {
     fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
-        let (needed, held) = (needs.positions as u64, self.open.values().sum::<u64>());
-        if held + needed > self.memory {
-            return Err(OutOfMemory { needed, available: self.memory - held }.into());
-        }
+        let needed = needs.opening() as u64;
+        self.take(needed)?;
         self.opened += 1;
         self.open.insert(self.opened, needed);
+        if needs.opens_with.is_some() {
+            self.grows.insert(self.opened);
+        }
         Ok(SequenceId(self.opened))
+    }
+
+    fn growth(&self, sequence: SequenceId, positions: usize) -> u64 {
+        (positions as u64).saturating_sub(self.open[&sequence.0])
+    }
+
+    fn grow(&mut self, sequence: SequenceId, positions: usize) -> Result<usize, OutOfMemory> {
+        let needed = self.growth(sequence, positions);
+        self.take(needed)?;
+        *self.open.get_mut(&sequence.0).expect("it is open") += needed;
+        Ok(positions)
     }
 
     fn close(&mut self, sequence: SequenceId) {
@@ -66,7 +89,7 @@ impl Network for Machine {
     }
 
     fn price(&self, needs: &SequenceNeeds) -> Result<Price, OpenError> {
-        Ok(Price { own: needs.positions as u64, growth: 0, device: DeviceId(0) })
+        Ok(Price { own: needs.opening() as u64, growth: 0, device: DeviceId(0) })
     }
 
     fn check(&self, group: &[SequenceStep<'_>]) -> Result<(), PlanError> {
@@ -80,6 +103,9 @@ impl Network for Machine {
         let mut log = self.log.lock().unwrap();
         if log.len() == self.fails_after {
             return Err(DeviceError("it is on fire".to_owned()));
+        }
+        for step in batch.iter().filter(|step| self.grows.contains(&step.sequence.0)) {
+            assert!(u64::from(step.plan.visible) <= self.open[&step.sequence.0], "what a step sees has memory");
         }
         let rows: usize = batch.iter().map(|step| step.tokens.len()).sum();
         let largest = batch.iter().map(|step| step.tokens.len()).max().unwrap_or(0);

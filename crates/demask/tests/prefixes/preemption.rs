@@ -1,0 +1,179 @@
+//! Memory as it is used: requests enter with what they are likely to take, give it up where it does not suffice, and go on to
+//! the bit.
+
+use std::collections::HashMap;
+
+use demask::internals::{
+    decode::{Counts, Finish, ModelFacts},
+    step::{Job, TokenId},
+};
+
+use super::{ALL, Bench, PAGE, commits, exactness::methods, session, tokens};
+use crate::common::Dice;
+
+/// A bench whose sequences may have so many pages.
+fn small(kind: &str, prefixes: u64, pages: u64) -> Bench {
+    let mut bench = Bench::of(kind, prefixes);
+    // Shared buffers grow with the first requests.
+    for &method in methods(bench.facts.mask).iter().cycle().take(8) {
+        bench.submit(session(&bench.facts, &tokens(240), 8, method));
+    }
+    while !bench.scheduler.is_idle() {
+        bench.step();
+    }
+    let device = bench.scheduler.network(bench.network).unwrap().available().0;
+    bench.scheduler.limit(device, (pages + 1) * bench.page_bytes());
+    bench.scheduler.network_mut(bench.network).unwrap().evict(0);
+    bench
+}
+
+/// Pages are taken as the canvas fills, and the receipt has what was written.
+#[test]
+fn pages_are_taken_as_the_canvas_fills() {
+    for (kind, method) in [("block", ("static", "block")), ("causal", ("ar", "causal"))] {
+        let mut bench = Bench::of(kind, 0);
+        bench.submit(session(&bench.facts, &tokens(PAGE), 6 * PAGE, method));
+        let mut used = vec![0];
+        while bench.step().is_empty() {
+            used.push(bench.counters().pages.used);
+        }
+        assert!(used.windows(2).all(|pair| pair[1] - pair[0] <= 2), "{kind}: {used:?}");
+        assert_eq!((used[1], used.last()), (if kind == "block" { 2 } else { 1 }, Some(&7)), "{kind}: {used:?}");
+    }
+    // Under full attention every forward sees all of it.
+    let mut bench = Bench::of("full", 0);
+    bench.submit(session(&bench.facts, &tokens(PAGE), 6 * PAGE, ("static", "none")));
+    bench.step();
+    assert_eq!(bench.counters().pages.used, 7);
+}
+
+/// A request whose pages are gone before it goes on, with and without prefixes: no bit is another one.
+#[test]
+fn the_youngest_goes_on_to_the_bit() {
+    for (kind, prefixes) in [("block", 0), ("block", ALL), ("causal", 0), ("causal", ALL)] {
+        for &method in methods(Bench::of(kind, 0).facts.mask) {
+            let make = |bench: &Bench, first: u32| {
+                let mut prompt = tokens(PAGE + 7);
+                prompt[0] = first;
+                session(&bench.facts, &prompt, 5 * PAGE, method)
+            };
+            let (mut plain, mut bench) = (Bench::of(kind, 0), small(kind, prefixes, 11));
+            let firsts = [3, 4, 5];
+            let expected: Vec<_> = firsts.map(|first| commits(&mut plain.run(make(&plain, first)))).into();
+            // What is likely is known from here on: less than the length.
+            bench.run(session(&bench.facts, &tokens(PAGE), 8 * PAGE, method));
+            let ids = firsts.map(|first| bench.submit(make(&bench, first)));
+            let mut over = HashMap::new();
+            while over.len() < 3 {
+                over.extend(bench.step().into_iter().map(|one| (one.id, one)));
+            }
+            let mut preempted = 0;
+            for (id, expected) in ids.iter().zip(&expected) {
+                let one = over.get_mut(id).unwrap();
+                one.end.clone().unwrap();
+                let Counts { preempted: times, recomputed, .. } = one.work.counts();
+                assert_eq!(commits(&mut one.work), *expected, "{kind} {prefixes} {method:?}: preempted {times}");
+                assert!(times > 0 || recomputed == 0);
+                preempted += times;
+            }
+            assert!(preempted > 0, "{kind} {prefixes} {method:?}: the memory sufficed");
+            assert_eq!(bench.scheduler.counters().preempted, preempted as u64);
+            assert_eq!(over[&ids[0]].work.counts().preempted, 0, "the oldest goes on");
+            bench.idle();
+        }
+    }
+}
+
+/// One that is alone and has no memory for more ends with what is settled, for its length.
+#[test]
+fn one_without_memory_ends_with_what_is_settled() {
+    let mut bench = small("block", 0, 20);
+    let id = bench.submit(session(&bench.facts, &tokens(PAGE), 6 * PAGE, ("static", "block")));
+    for _ in 0..40 {
+        assert!(bench.step().is_empty());
+    }
+    // The system has less than the budget.
+    let device = bench.scheduler.network(bench.network).unwrap().available().0;
+    bench.scheduler.limit(device, 0);
+    let one = loop {
+        if let Some(one) = bench.step().pop() {
+            break one;
+        }
+    };
+    assert_eq!((one.id, one.end), (id, Ok(())));
+    let (output, receipt) = (one.work.output(), one.work.receipt());
+    assert_eq!(output.finish, Finish::Length);
+    assert!(!output.tokens.is_empty() && output.tokens.len() < 6 * PAGE, "{}", output.tokens.len());
+    assert!(receipt.out_of_memory && receipt.given_up.is_some_and(|masks| masks > 0));
+    bench.idle();
+}
+
+/// Many requests in little memory, prompts that have random beginnings in common, some given up, other salts, pages of others in
+/// the cache: each is what it is alone.
+fn random_pressure(seed: u64) -> usize {
+    let mut preempted = 0;
+    for kind in ["block", "causal"] {
+        let mut dice = Dice::new(seed);
+        let pages = 9 + dice.below(8) as u64;
+        let (mut plain, mut bench) = (Bench::of(kind, 0), small(kind, 0, pages));
+        let keeps = dice.below(8) as u64 * bench.page_bytes();
+        bench.scheduler.network_mut(bench.network).unwrap().keep_prefixes(keeps);
+        let methods = methods(plain.facts.mask);
+        let make = |facts: &ModelFacts, index: u64| {
+            let mut dice = Dice::new(seed ^ index / 2);
+            let mut prompt = tokens(120);
+            let part = [0, 31, 40, 64, 100][dice.below(5)];
+            prompt[part..].iter_mut().for_each(|token| *token = 3 + dice.below(60) as TokenId);
+            prompt.truncate(4 + dice.below(100));
+            let mut session = session(facts, &prompt, 4 + dice.below(130), methods[index as usize % methods.len()]);
+            session.set_salt(u64::from(dice.chance(10)));
+            session
+        };
+        let expected: Vec<_> = (0..6).map(|index| commits(&mut plain.run(make(&plain.facts, index)))).collect();
+        let (mut next, mut running) = (0, HashMap::new());
+        while next < expected.len() || !bench.scheduler.is_idle() {
+            if next < expected.len() && dice.chance(30) {
+                let session = make(&bench.facts, next as u64);
+                let request = demask::Request::new(session);
+                if let Ok(id) = bench.scheduler.submit(request, &[bench.network]) {
+                    running.insert(id, next);
+                }
+                next += 1;
+            }
+            if dice.chance(2)
+                && let Some(&id) = running.keys().min()
+            {
+                bench.scheduler.cancel(id);
+                running.remove(&id);
+            }
+            for mut one in bench.step() {
+                let Some(index) = running.remove(&one.id) else { continue };
+                one.end.unwrap();
+                preempted += one.work.counts().preempted;
+                assert_eq!(commits(&mut one.work), expected[index], "{kind} request {index} of seed {seed}");
+            }
+        }
+        bench.idle();
+    }
+    preempted
+}
+
+#[test]
+fn random_requests_in_little_memory_are_what_they_are_alone() {
+    let seeds = std::env::var("DEMASK_SCHEDULES").ok().and_then(|count| count.parse().ok()).unwrap_or(12);
+    let preempted: usize = (0..seeds).map(random_pressure).sum();
+    assert!(preempted > seeds as usize / 4, "{preempted} times in {seeds} schedules");
+}
+
+/// A session says what it needs before and after its memory was given up.
+#[test]
+fn what_is_given_up_is_needed_again_up_to_the_pending_forward() {
+    let mut bench = Bench::of("block", 0);
+    let mut session = session(&bench.facts, &tokens(PAGE), 4 * PAGE, ("static", "block"));
+    assert_eq!(session.needs()[0].sequence.opens_with, Some(PAGE + session.layout().block_length()));
+    session = bench.run(session);
+    assert_eq!(session.counts().preempted, 0);
+    let full = Bench::of("full", 0);
+    let whole = super::session(&full.facts, &tokens(PAGE), 4 * PAGE, ("static", "none"));
+    assert_eq!(whole.needs()[0].sequence.opens_with, None, "under full attention all is needed at once");
+}
