@@ -203,6 +203,15 @@ impl Handle {
         self.counters().networks.iter().filter_map(|network| network.prefixes).map(|prefixes| prefixes.capacity).sum()
     }
 
+    /// Gives up the K/V that are kept of prompts and answers that are over: what is asked next is computed as a whole. What
+    /// requests that run hold stays.
+    ///
+    /// # Errors
+    /// If the engine has ended.
+    pub fn forget_prefixes(&self) -> Result<(), Error> {
+        self.with_networks(|network| _ = network.evict(0))
+    }
+
     /// Sets how many rows of a prompt run in one forward, on its network and on its guides', at least 1; 512 at the beginning.
     ///
     /// It changes no token and no confidence of an answer: a longer prompt is read in several forwards, between which other

@@ -9,7 +9,7 @@ use demask_checkpoint::{ChatTemplate, CheckpointText, Family, Tokenizer, Warning
 use demask_decode::ModelFacts;
 use demask_engine::NetworkId;
 use demask_model::ArchSpec;
-use demask_step::{MemoryMeter, TokenId};
+use demask_step::{Mask, MemoryMeter, TokenId};
 
 use crate::{Error, bridge::Bridge};
 
@@ -109,6 +109,11 @@ impl ModelInfo {
     /// Returns the facts that decoding needs.
     pub fn facts(&self) -> &ModelFacts {
         &self.facts
+    }
+
+    /// Returns why no request can take K/V that another one has computed of the same first tokens; none if one can.
+    pub fn why_no_prefixes(&self) -> Option<&'static str> {
+        (self.facts.mask == Mask::Full).then_some("this model's K/V depend on its whole canvas")
     }
 
     /// Returns the bytes for K/V beside the weights: those that were left when it was loaded; 0 of a shape alone.

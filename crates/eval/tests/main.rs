@@ -4,6 +4,7 @@ mod answers;
 mod benchmarks;
 mod data;
 mod papers;
+mod prefixes;
 mod readme;
 mod recipes;
 mod released;

@@ -141,6 +141,8 @@ fn every_recipe_can_be_run() {
     let (mut recipes_seen, mut rows_seen) = (0, 0);
     for recipe in recipes() {
         let plan = plan(&recipe, &scratch);
+        // Seconds and operations are compared with those of papers.
+        assert!(plan.rows.iter().all(|row| !row.model.shares_prefixes()), "{}", recipe.display());
         recipes_seen += 1;
         for (index, Row { model, .. }) in plan.rows.iter().enumerate() {
             let name = model.model.clone().unwrap_or_else(|| panic!("{}: a row without a model", recipe.display()));

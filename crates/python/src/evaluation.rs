@@ -39,6 +39,8 @@ pub struct Evaluation {
     combinations: Vec<Combination>,
     about: Map<String, Value>,
     device: DeviceOptions,
+    /// Bytes that are kept of prefixes, if that is said.
+    prefix_bytes: Option<u64>,
     state: Mutex<State>,
     store: Mutex<Option<Store>>,
 }
@@ -89,10 +91,11 @@ impl Evaluation {
                     .get(1)
                     .filter(|_| asking.options.wants_guide())
                     .map(|guide| guide.name().to_owned()),
+                no_prefix_cache: (settings.prefix_bytes == Some(0)).then_some(true),
                 ..ModelSpec::default()
             };
             let spec = spec(&tasks, model, asking, data.as_deref(), subject.as_deref())?;
-            Self::of(spec, opened, settings.device, seed, limit)
+            Self::of(spec, opened, settings, seed, limit)
         });
         made.map_err(|failure| failure.raise(py))
     }
@@ -171,15 +174,16 @@ impl Evaluation {
 }
 
 impl Evaluation {
-    fn of(spec: Spec, opened: Opened, device: DeviceOptions, seed: u64, limit: Option<usize>) -> Result<Self, Failure> {
+    fn of(spec: Spec, opened: Opened, settings: Settings, seed: u64, limit: Option<usize>) -> Result<Self, Failure> {
+        let Settings { device, prefix_bytes, .. } = settings;
         let hub = HubOptions::from_env();
         let mut means = Means { hub: &hub, seed, limit, programs: false, watch: &mut |_| true };
         let plan = Plan::of(spec, &mut means)?;
         let rehearsed = vec![plan.rehearse(0, &|prompt, options| opened.prepare(prompt, options))?];
         let combinations = Combination::all(&plan, &rehearsed)?;
-        let about = about_model(&opened, plan.rows[0].model.guide.is_some(), &device);
+        let about = about_model(&opened, &plan.rows[0].model, &device);
         let (state, store) = (Mutex::new(State::Opened(Box::new(opened))), Mutex::new(None));
-        Ok(Self { plan, rehearsed, combinations, about, device, state, store })
+        Ok(Self { plan, rehearsed, combinations, about, device, prefix_bytes, state, store })
     }
 
     /// All items with their combinations, in the order in which one machine would run them.
@@ -200,7 +204,7 @@ impl Evaluation {
     }
 
     fn outline(&self) -> report::Outline {
-        outline(&self.plan, &self.rehearsed, &self.combinations)
+        outline(&self.plan, &self.rehearsed, &self.combinations, std::slice::from_ref(&self.about))
     }
 
     /// Loads the model, if it is not there.
@@ -209,7 +213,11 @@ impl Evaluation {
             && let State::Opened(opened) = std::mem::replace(state, State::Gone)
         {
             let model = opened.load(&self.device, &needs(&self.rehearsed, &[0], width), &mut |_| true);
-            *state = State::Loaded(Box::new(model.map_err(demask::Error::from)?));
+            let model = model.map_err(demask::Error::from)?;
+            if let Some(bytes) = self.prefix_bytes {
+                model.set_prefix_cache(bytes)?;
+            }
+            *state = State::Loaded(Box::new(model));
         }
         match state {
             State::Loaded(model) => Ok(model),

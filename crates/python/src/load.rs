@@ -22,8 +22,8 @@ pub struct Settings {
     pub device: DeviceOptions,
     /// Guides, with the names that they are given.
     guides: Vec<(Option<String>, String)>,
-    /// Bytes that are kept of prefixes.
-    prefix_bytes: Option<u64>,
+    /// Bytes that are kept of prefixes, if that is said.
+    pub prefix_bytes: Option<u64>,
 }
 
 /// The keywords of a load.

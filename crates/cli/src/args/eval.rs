@@ -58,6 +58,9 @@ pub struct EvalArgs {
     /// Problems that are answered at the same time [default: 1]
     #[arg(long, value_name = "N")]
     pub batch: Option<usize>,
+    /// Compute every prompt as a whole, exemplars included, as papers do: for seconds that are compared with theirs
+    #[arg(long)]
+    pub no_prefix_cache: bool,
     /// Values of decoding flags whose product is run: "decoder=static|freedave:d=4;cache=none|dual"
     #[arg(long, value_name = "SPEC")]
     pub sweep: Option<String>,

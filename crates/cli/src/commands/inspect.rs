@@ -6,7 +6,7 @@ use demask::internals::{
     DeviceOptions, Footprint, KeptMatrices,
     checkpoint::Checkpoint,
     model_parts::{ArchSpec, Mlp},
-    step::SequenceNeeds,
+    step::{Mask, SequenceNeeds},
     tensor::ExpertShape,
 };
 use demask::{DeviceChoice, DtypeChoice, WeightChoice};
@@ -34,6 +34,8 @@ struct Report {
     tokenizer: bool,
     /// `checkpoint`, or `family` where the checkpoint has none.
     template: &'static str,
+    /// What requests share of the K/V of equal first tokens.
+    prefixes: &'static str,
     memory: Vec<Memory>,
     warnings: Vec<String>,
 }
@@ -140,6 +142,7 @@ fn report(checkpoint: &Checkpoint, device: &DeviceOptions) -> anyhow::Result<Rep
         ends: ends(checkpoint),
         tokenizer: checkpoint.tokenizer().is_some(),
         template: if checkpoint.template().is_fallback() { "family" } else { "checkpoint" },
+        prefixes: prefixes(checkpoint.spec()),
         memory: memories(checkpoint, device)?,
         warnings: checkpoint.warnings().iter().map(ToString::to_string).collect(),
     })
@@ -150,6 +153,14 @@ fn ends(checkpoint: &Checkpoint) -> Vec<End> {
     let ends = special.stop.iter().zip(&special.stop_from);
     let text = |id| checkpoint.tokenizer().and_then(|tokenizer| tokenizer.token(id));
     ends.map(|(&id, from)| End { id, text: text(id), from: from.clone() }).collect()
+}
+
+fn prefixes(spec: &ArchSpec) -> &'static str {
+    match spec.attention {
+        Mask::Full => "not shared: K/V depend on the whole canvas",
+        _ if spec.attention.block().is_some() => "shared in whole blocks",
+        _ => "shared",
+    }
 }
 
 fn architecture(spec: &ArchSpec) -> Architecture {
@@ -246,6 +257,7 @@ fn told(report: &Report) -> String {
         format!("stop        {}", if stop.is_empty() { "none".to_owned() } else { stop.join(", ") }),
         format!("tokenizer   {}", if report.tokenizer { "yes" } else { "none: prompts as --prompt-tokens only" }),
         format!("template    {template}"),
+        format!("prefixes    {}", report.prefixes),
     ];
     if let Some(Experts { layers, count, taken, ffn, shared_ffn, active_parameters }) = report.architecture.experts {
         let shared = if shared_ffn > 0 { format!(" and one of {shared_ffn} for all") } else { String::new() };

@@ -108,12 +108,12 @@ fn keep_prefixes(model: &Model, asked: Option<u64>, screen: Screen) -> anyhow::R
         }
         model.set_prefix_cache(bytes.min(free))?;
     }
-    match model.prefix_cache() >> 20 {
-        0 if asked.is_some_and(|mebibytes| mebibytes > 0) => {
-            screen.remark("warning: --prefix-cache keeps nothing: this model's K/V depend on its whole canvas");
+    match (model.prefix_cache() >> 20, model.info().why_no_prefixes()) {
+        (0, Some(why)) if asked.is_some_and(|mebibytes| mebibytes > 0) => {
+            screen.remark(&format!("warning: --prefix-cache keeps nothing: {why}"));
         }
-        0 => {}
-        kept => screen.remark(&format!("keeps up to {kept} MiB of K/V of earlier prompts")),
+        (0, _) => {}
+        (kept, _) => screen.remark(&format!("keeps up to {kept} MiB of K/V of earlier prompts")),
     }
     Ok(())
 }

@@ -19,8 +19,19 @@ const fn column(name: &'static str, about: &'static str, cell: fn(&Summary) -> S
 }
 
 /// Columns that hold words, and stand to the left.
-pub const WORDS: [&str; 10] =
-    ["task", "run", "model", "device", "prompts", "baseline", "guide", "exactness", "most accurate run", "source"];
+pub const WORDS: [&str; 11] = [
+    "task",
+    "run",
+    "model",
+    "device",
+    "prompts",
+    "prefixes",
+    "baseline",
+    "guide",
+    "exactness",
+    "most accurate run",
+    "source",
+];
 
 /// The table of each task, behind the run's number.
 pub const MAIN: &[Column] = &[
@@ -36,6 +47,12 @@ pub const MAIN: &[Column] = &[
     Column {
         shown: |rows| differ(rows, |row| row.prompts.as_str()),
         ..column("prompts", "their wording and the solved problems in them", |row| row.prompts.clone())
+    },
+    Column {
+        shown: |rows| differ(rows, prefixes),
+        ..column("prefixes", "whether items share what their prompts begin with; – where none can be kept", |row| {
+            prefixes(row).to_owned()
+        })
     },
     column("items", "judged items", |row| row.items.to_string()),
     column(
@@ -69,6 +86,12 @@ pub const MAIN: &[Column] = &[
     column("GFLOP/token", "operations by formula, a guide's included, by decoded tokens", |row| {
         optional(row.gflop_per_token)
     }),
+    Column {
+        shown: |rows| rows.iter().any(|row| row.cached_tokens > 0.0),
+        ..column("cached/item", "mean tokens of a prompt that an earlier item of the run had computed", |row| {
+            short(row.cached_tokens)
+        })
+    },
     Column {
         shown: |rows| rows.iter().any(|row| row.guide_nfe > 0.0),
         ..column("guide NFE", "mean forwards of the guide for an item", |row| short(row.guide_nfe))
@@ -183,6 +206,14 @@ pub fn times(value: Option<f64>) -> String {
 
 fn percent(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| format!("{:.1}", 100.0 * value))
+}
+
+fn prefixes(row: &Summary) -> &'static str {
+    match row.prefix_cache {
+        None => "–",
+        Some(true) => "shared",
+        Some(false) => "not shared",
+    }
 }
 
 fn dashed(text: &str) -> String {

@@ -28,6 +28,9 @@ pub fn report(numbers: &Numbers, figures: &[Figure], pictures: &[String]) -> Str
     if !numbers.heading.about.is_empty() {
         page.paragraph(&numbers.heading.about);
     }
+    if let Some(prefixes) = numbers.about_prefixes() {
+        page.paragraph(prefixes);
+    }
     for task in &numbers.tasks {
         let rows: Vec<&Summary> = numbers.of_task(task).collect();
         page.heading(&task.name);

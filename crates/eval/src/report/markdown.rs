@@ -46,6 +46,9 @@ pub fn markdown(numbers: &Numbers, figures: &[Figure]) -> String {
         ("", _) | (_, "") => writeln!(text, "On {}.", numbers.device),
         (_, model) => writeln!(text, "{model} on {}.", numbers.device),
     };
+    if let Some(prefixes) = numbers.about_prefixes() {
+        let _ = write!(text, "\n{prefixes}\n");
+    }
     for task in &numbers.tasks {
         let rows: Vec<&Summary> = numbers.of_task(task).collect();
         let _ = write!(text, "\n## {}\n\n", task.name);

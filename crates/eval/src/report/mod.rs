@@ -141,6 +141,23 @@ impl Numbers {
         .collect()
     }
 
+    /// Returns what a reader of seconds and operations must know of prefixes; nothing where none can be kept.
+    pub fn about_prefixes(&self) -> Option<&'static str> {
+        let any = |shared| self.rows.iter().any(|row| row.prefix_cache == Some(shared));
+        match (any(true), any(false)) {
+            (false, false) => None,
+            (false, true) => Some("Prefixes: not shared. Every prompt was computed as a whole, as papers do."),
+            (true, false) => Some(
+                "Prefixes: shared. Each run began without any. Seconds and operations leave out what an earlier item of \
+                 the run had computed: papers compute every prompt as a whole, as --no-prefix-cache does.",
+            ),
+            (true, true) => Some(
+                "Prefixes: shared in some runs, not shared in others. Seconds and operations of a run that shares them \
+                 leave out what an earlier item of it had computed.",
+            ),
+        }
+    }
+
     /// `summary.json`.
     pub fn json(&self) -> String {
         // Plain structures of strings and numbers: there is nothing to refuse.

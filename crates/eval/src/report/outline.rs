@@ -62,6 +62,9 @@ pub struct RunInfo {
     pub baseline: usize,
     /// Differences beside decoder, cache, steps and remasking, `temperature=0.2`; empty if there are none.
     pub others: String,
+    /// Records whether items shared the K/V of what their prompts begin with; none where there is nothing to share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix_cache: Option<bool>,
     /// Prompting of each task.
     pub asked: BTreeMap<String, Asked>,
     /// Published figures for the row.

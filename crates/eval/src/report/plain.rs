@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{Numbers, Summary, columns::WORDS, sheets::main};
 
-/// The rows of all tasks in one table with aligned columns.
+/// The rows of all tasks in one table with aligned columns, and behind it whether they share prefixes.
 pub fn plain(numbers: &Numbers) -> String {
     let rows: Vec<&Summary> = numbers.rows.iter().collect();
     let mut cells = main(&rows);
@@ -22,6 +22,9 @@ pub fn plain(numbers: &Numbers) -> String {
         }
         text.push_str(line.trim_end());
         text.push('\n');
+    }
+    if let Some(prefixes) = numbers.about_prefixes() {
+        let _ = writeln!(text, "{prefixes}");
     }
     text
 }

@@ -46,6 +46,9 @@ pub struct Summary {
     /// Other differences from other runs.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub others: String,
+    /// Records whether items shared the K/V of what their prompts begin with; none where there is nothing to share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix_cache: Option<bool>,
     /// Judged items.
     pub items: usize,
     /// Right ones.
@@ -65,6 +68,9 @@ pub struct Summary {
     pub tokens_per_nfe: Option<f64>,
     /// Floating point operations, a guide's included, by decoded tokens, in 10^9.
     pub gflop_per_token: Option<f64>,
+    /// Mean tokens of an item's prompt that were not computed, because an earlier item had left their K/V.
+    #[serde(default)]
+    pub cached_tokens: f64,
     /// Mean forwards of the guide for an item.
     pub guide_nfe: f64,
     /// Largest peak of resident memory, in bytes.
@@ -171,6 +177,7 @@ struct Told {
     exactness: String,
     against: Option<String>,
     nfe: f64,
+    cached_tokens: f64,
     guide_nfe: f64,
     flops: f64,
     guide: Option<Guided>,
@@ -316,6 +323,7 @@ impl<'a> Asked<'a> {
             steps: first.steps,
             early_stop: asked.is_none_or(|asked| asked.early_stop),
             others: run.info.others.clone(),
+            prefix_cache: run.info.prefix_cache,
             items: worths.len(),
             correct: self.records.iter().filter(|(record, _)| record.verdict.correct).count(),
             accuracy,
@@ -325,6 +333,7 @@ impl<'a> Asked<'a> {
             nfe: nfe / runs,
             tokens_per_nfe: by_token(tokens).and_then(|tokens| ratio(tokens, nfe)),
             gflop_per_token: by_token(flops / tokens / 1e9),
+            cached_tokens: sum(|told| told.cached_tokens) / runs,
             guide_nfe: sum(|told| told.guide_nfe) / runs,
             peak_memory: largest(|told| told.memory.peak),
             device_memory: Some(largest(|told| told.memory.device.peak)).filter(|&bytes| bytes > 0),

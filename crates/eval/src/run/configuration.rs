@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use demask::internals::{DeviceOptions, ModelInfo, Opened};
 use serde_json::{Map, Value, json};
 
-use super::{Ask, Combination, Plan, Rehearsed};
+use super::{Ask, Combination, ModelSpec, Plan, Rehearsed};
 use crate::{
     Problem,
     report::{Asked, Outline, RunInfo, TaskInfo},
@@ -46,8 +46,13 @@ fn asked(ask: &Ask, seed: u64) -> Value {
     value
 }
 
-/// Returns what a results directory remembers of a row's model: whose weights answer, and in which numbers.
-pub fn about_model(opened: &Opened, guided: bool, device: &DeviceOptions) -> Map<String, Value> {
+/// Name of what a row's model shares, in what is remembered of it: absent where there is nothing to share.
+const PREFIX_CACHE: &str = "prefix_cache";
+
+/// Returns what a results directory remembers of a row's model: whose weights answer, in which numbers, and whether its items
+/// share prefixes, which changes the operations of receipts.
+pub fn about_model(opened: &Opened, row: &ModelSpec, device: &DeviceOptions) -> Map<String, Value> {
+    let guided = row.guide.is_some();
     let about =
         |(info, fingerprint): (&ModelInfo, u64)| json!({"name": info.name(), "fingerprint": hexadecimal(fingerprint)});
     let own = (opened.info(), opened.fingerprint());
@@ -59,6 +64,10 @@ pub fn about_model(opened: &Opened, guided: bool, device: &DeviceOptions) -> Map
         ("activations", device.activations.to_string()),
     ];
     model.extend(numbers.map(|(name, value)| (name.to_owned(), value.into())));
+    let networks = opened.info().infos().into_iter().take(1 + usize::from(guided));
+    if networks.map(ModelInfo::why_no_prefixes).any(|why| why.is_none()) {
+        model.insert(PREFIX_CACHE.to_owned(), row.shares_prefixes().into());
+    }
     model
 }
 
@@ -71,8 +80,13 @@ fn hexadecimal(number: u64) -> String {
     format!("{number:016x}")
 }
 
-/// Returns what a report needs of a plan beside the records.
-pub fn outline(plan: &Plan, rehearsed: &[Rehearsed], combinations: &[Combination]) -> Outline {
+/// Returns what a report needs of a plan beside the records. `models` has what is known of each row's model.
+pub fn outline(
+    plan: &Plan,
+    rehearsed: &[Rehearsed],
+    combinations: &[Combination],
+    models: &[Map<String, Value>],
+) -> Outline {
     let tasks = plan.tasks.iter().enumerate().map(|(at, task)| {
         let ask = plan.rows.first().map(|row| &row.asks[at]);
         TaskInfo {
@@ -100,6 +114,7 @@ pub fn outline(plan: &Plan, rehearsed: &[Rehearsed], combinations: &[Combination
             guide: row.model.guide.clone().unwrap_or_default(),
             baseline: row.baseline,
             others: others[index].clone(),
+            prefix_cache: models.get(index).and_then(|model| model.get(PREFIX_CACHE)?.as_bool()),
             asked: asked.collect(),
             published: plan.published.iter().filter(|figures| figures.row == label).cloned().collect(),
             label,

@@ -1,8 +1,9 @@
 //! Runs: every row of a plan answers every problem, many at a time, and each answer is judged and kept.
 //!
 //! A [`Spec`] is what a file or the flags of a command ask for, a [`Plan`] is that with its problems. Models are loaded one
-//! after the other, and a row is finished before the next one begins: seconds and peak memory are its own. Within it,
-//! requests join and leave the model's forwards as they come and go; their tokens are those of one request after the other.
+//! after the other, and a row is finished before the next one begins, which begins without prefixes: seconds and peak
+//! memory are its own. Within it, requests join and leave the model's forwards as they come and go; their tokens are those of
+//! one request after the other.
 
 mod choose;
 mod configuration;
@@ -193,6 +194,11 @@ pub fn run(
         let pending = runs.pending(combination, store);
         tell(observer, Happened::Began(combination))?;
         model.forget_peak_memory();
+        // What another row has left would make this one faster.
+        model.forget_prefixes()?;
+        if !runs.plan.rows[combination.row].model.shares_prefixes() {
+            model.set_prefix_cache(0)?;
+        }
         // Tasks whose options are compared, and those that are answered: a row may have both.
         let asks = &runs.plan.rows[combination.row].asks;
         let (chosen, answered) = pending.into_iter().partition(|&(at, _): &Item| asks[at].likelihood.is_some());

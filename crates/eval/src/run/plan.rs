@@ -148,11 +148,14 @@ impl Plan {
     }
 
     /// Returns the rows by what is loaded for them, in the order in which models are first named. Rows without a guide
-    /// share a model that has one.
+    /// share a model that has one; rows that share prefixes do not share a model with rows that do not.
     pub fn groups(&self) -> Vec<(ModelSpec, Vec<usize>)> {
         let mut groups: Vec<(ModelSpec, Vec<usize>)> = Vec::new();
         for (index, row) in self.rows.iter().enumerate() {
-            let same = |other: &ModelSpec| (&other.model, other.device) == (&row.model.model, row.model.device);
+            let same = |other: &ModelSpec| {
+                let loaded = |model: &ModelSpec| (model.model.clone(), model.device, model.shares_prefixes());
+                loaded(other) == loaded(&row.model)
+            };
             let alike = |other: &ModelSpec| {
                 same(other) && (other.guide == row.model.guide || other.guide.is_none() || row.model.guide.is_none())
             };

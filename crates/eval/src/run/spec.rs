@@ -80,6 +80,15 @@ pub struct ModelSpec {
     pub guide: Option<String>,
     /// Device settings of the row.
     pub device: DeviceSpec,
+    /// Whether every prompt is computed as a whole; unset: the run's own.
+    pub no_prefix_cache: Option<bool>,
+}
+
+impl ModelSpec {
+    /// Returns whether items share the K/V of what their prompts begin with.
+    pub fn shares_prefixes(&self) -> bool {
+        self.no_prefix_cache != Some(true)
+    }
 }
 
 /// Device settings of a row; unset ones are the run's own.

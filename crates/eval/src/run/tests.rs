@@ -61,7 +61,7 @@ fn an_item_that_is_too_long_is_a_record_and_the_others_go_on() {
     assert_eq!((made.unwrap().items, store.records().len()), (4, 4));
     let rehearsed = [plan.rehearse(0, &|prompt, options| model.prepare(prompt, options)).unwrap()];
     let combinations = Combination::all(&plan, &rehearsed).unwrap();
-    let evaluation = outline(&plan, &rehearsed, &combinations).evaluation(store.records());
+    let evaluation = outline(&plan, &rehearsed, &combinations, &[]).evaluation(store.records());
     let records = &evaluation.runs[0].records;
     let failures: Vec<_> = records.iter().map(|record| record.verdict.failure.clone()).collect();
     let told = failures[1].as_deref().unwrap();

@@ -136,12 +136,12 @@ impl Ready {
     /// Facts about a row's model that a results directory remembers.
     fn about(&self, row: usize) -> Map<String, Value> {
         let Some(Group { state: State::Opened(opened), device, .. }) = self.group(row) else { return Map::new() };
-        about_model(opened, self.plan.rows[row].model.guide.is_some(), device)
+        about_model(opened, &self.plan.rows[row].model, device)
     }
 
     /// Returns what a report needs beside the records.
     pub fn outline(&self) -> Outline {
-        outline(&self.plan, &self.rehearsed, &self.combinations)
+        outline(&self.plan, &self.rehearsed, &self.combinations, &self.models)
     }
 
     /// Opens the place for answers: a results directory, or nowhere.
@@ -215,10 +215,7 @@ impl Ready {
             State::Opened(opened) => *opened,
             State::Gone => opened(settings, &group.spec)?.0,
         };
-        let model = load(opened, &group.device, needs, settings.screen)?;
-        // Papers compute every prompt as a whole: seconds and operations are compared with theirs.
-        model.set_prefix_cache(0)?;
-        Ok(Box::new(model))
+        Ok(Box::new(load(opened, &group.device, needs, settings.screen)?))
     }
 }
 

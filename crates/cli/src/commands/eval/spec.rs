@@ -32,7 +32,11 @@ pub fn of_file(settings: &Settings, file: &Path, args: &EvalArgs) -> anyhow::Res
     if let Some(name) = beside.or_else(|| args.decode.typed.first().map(|(name, _)| flag(name))) {
         return Err(usage(format!("{name} beside --runs: write it into the file, or omit it")));
     }
-    Ok(Spec::read(file, settings.source.name())?)
+    let mut spec = Spec::read(file, settings.source.name())?;
+    if args.no_prefix_cache {
+        spec.rows.iter_mut().for_each(|row| _ = row.model.no_prefix_cache.get_or_insert(true));
+    }
+    Ok(spec)
 }
 
 /// The flags of one model as a run: a row for each combination of the sweep.
@@ -65,6 +69,7 @@ pub fn of_flags(settings: &Settings, args: &EvalArgs) -> anyhow::Result<Spec> {
         model: ModelSpec {
             model: settings.source.name().map(str::to_owned),
             guide: guide.as_ref().filter(|_| asking.options.wants_guide()).and_then(Source::name).map(str::to_owned),
+            no_prefix_cache: args.no_prefix_cache.then_some(true),
             ..ModelSpec::default()
         },
         seeds: Vec::new(),

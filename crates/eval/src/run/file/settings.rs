@@ -11,7 +11,7 @@ use super::{
 /// Keys of how a task is asked.
 const ASKING: [&str; 6] = ["prompt_style", "shots", "shots_file", "system", "score", "likelihood_draws"];
 /// Keys of what answers.
-const MODEL: [&str; 7] = ["model", "guide", "device", "dtype", "quantize", "activations", "threads"];
+const MODEL: [&str; 8] = ["model", "guide", "device", "dtype", "quantize", "activations", "threads", "no_prefix_cache"];
 
 /// One thing that is said.
 #[derive(Debug, Clone)]
@@ -109,6 +109,11 @@ impl Setting {
         count.ok_or_else(|| self.refused(format!("{} is {}, expected a whole number from 0 on", self.key, self.value)))
     }
 
+    fn switch(&self) -> Result<bool, FileError> {
+        let on = self.value.as_bool();
+        on.ok_or_else(|| self.refused(format!("{} is {}, expected true or false", self.key, self.value)))
+    }
+
     fn parsed<T: std::str::FromStr<Err: ToString>>(&self) -> Result<T, FileError> {
         self.text()?.parse().map_err(|error: T::Err| self.refused(error.to_string()))
     }
@@ -135,6 +140,7 @@ impl Layers<'_> {
                 "quantize" => device.quantize = Some(setting.parsed()?),
                 "activations" => device.activations = Some(setting.parsed()?),
                 "threads" => device.threads = Some(setting.count()?),
+                "no_prefix_cache" => model.no_prefix_cache = Some(setting.switch()?),
                 _ => {}
             }
         }
