@@ -459,7 +459,7 @@ def option_fields() -> str:
     The options of a generation, as JSON: for each its name, what it takes and what it is about.
     """
 
-def score(engine: Engine, context: "tuple[str, Any]", continuation: str, how: tuple[SupportsIndex, SupportsFloat | SupportsIndex, SupportsIndex, SupportsIndex | None]) -> tuple[float, int, list[tuple[float | None, list[tuple[int, float]]]], int, float, float]:
+def score(engine: Engine, context: "tuple[str, Any]", continuation: str, how: tuple[SupportsIndex, SupportsFloat | SupportsIndex, SupportsIndex, SupportsIndex | None]) -> tuple[float, int, list[tuple[float | None, list[tuple[int, float]]]], int, float, float, int]:
     """
     Judges how probable a text is behind a prompt. `how` is the number of draws, the scale of guidance, the seed, and how many
     other tokens are reported in the place of each, if any.

@@ -24,6 +24,8 @@ class Score(NamedTuple):
     """Floating point operations by formula."""
     seconds: float
     """Seconds in the network."""
+    cached_tokens: int
+    """Tokens of what is before it that were not computed, because an earlier request had left their K/V: of autoregressive models."""
 
     @property
     def per_token(self) -> float:

@@ -17,7 +17,7 @@ from typing import Any
 
 import demask
 import pytest
-from conftest import QUESTION, questions
+from conftest import QUESTION, ROOT, questions
 
 # Takes so long that whoever cancels it is earlier: eight times the demo's length, one token a forward.
 SLOW: dict[str, Any] = {"decoder": "static", "cache": "none", "gen_length": 512, "block_length": 512, "ignore_eos": True}
@@ -43,6 +43,28 @@ def is_idle(engine: demask.Engine) -> bool:
     found = engine.metrics()
     network = found["networks"][0]
     return (found["running"], found["waiting"], found["leaks"], network["open"], network["pages_used"]) == (0, 0, 0, 0, 0)
+
+
+def test_an_engine_keeps_prefixes_unless_it_is_told_not_to() -> None:
+    model, prompt = str(ROOT / "demo/demo-sdar"), QUESTION * 4
+    cached: dict[int | None, list[int]] = {}
+    texts = set()
+    for mebibytes in (None, 16, 0):
+        with demask.load(model, prefix_cache=mebibytes) as engine:
+            answers = [engine.generate(prompt, gen_length=16) for _ in range(2)]
+        texts |= {answer.text for answer in answers}
+        cached[mebibytes] = [answer.receipt.get("cached_tokens", 0) for answer in answers]
+    assert len(texts) == 1
+    assert cached[None] == cached[16] and cached[None][0] == 0 and cached[None][1] >= 32
+    assert cached[0] == [0, 0]
+
+
+def test_a_likelihood_reads_its_context_once() -> None:
+    with demask.load(str(ROOT / "demo/demo-qwen")) as engine:
+        first, second = (engine.score(QUESTION * 4, text) for text in (" 7", " 8"))
+        again = engine.score(QUESTION * 4, " 7")
+    assert first.cached_tokens == 0 and second.cached_tokens >= 32
+    assert again.log_probability == first.log_probability and again.cached_tokens >= 32
 
 
 @pytest.mark.parametrize("how", ["close", "drop", "break", "with"])

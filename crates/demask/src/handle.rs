@@ -370,6 +370,7 @@ impl Handle {
     }
 
     /// Submits continuations to be judged, each after its context, as one request: forwards that several of them need run once.
+    /// K/V of what they begin with are shared with requests of the same salt alone; those without one share with each other.
     ///
     /// # Errors
     /// If the model has no such estimate. Later errors are the result's.
@@ -378,8 +379,9 @@ impl Handle {
         pairs: &[Pair],
         options: &LikelihoodOptions,
         class: Class,
+        salt: Option<&str>,
     ) -> Result<RequestHandle<Vec<Likelihood>>, Error> {
-        Ok(self.judge(self.info.likelihoods(pairs, options, self.info.rows())?, class))
+        Ok(self.judge(self.info.likelihoods(pairs, options, self.info.rows())?.salted(salt), class))
     }
 
     pub(crate) fn judge(&self, task: LikelihoodTask, class: Class) -> RequestHandle<Vec<Likelihood>> {

@@ -6,14 +6,19 @@
 //! which costs nothing and calms the estimate.
 //!
 //! Continuations that are compared share what they have in common: a canvas that several draws or several of them ask for runs
-//! once, and an autoregressive model reads a context once.
+//! once, and an autoregressive model reads a context once. What all of them begin with, it shares with other requests too.
 
 mod draws;
 mod plan;
 
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::LazyLock,
+};
+
 use demask_checkpoint::MaskDraws;
 use demask_step::{
-    Blend, BlendWith, ForwardInput, Job, Mask, Need, Pending, Position, Predictions, SequenceNeeds, TokenId,
+    Blend, BlendWith, ForwardInput, Job, Mask, Need, Pending, Position, Predictions, Prefix, SequenceNeeds, TokenId,
 };
 
 pub use self::plan::Likelihood;
@@ -99,7 +104,8 @@ impl ModelInfo {
         };
         let mask = facts.mask_id.filter(|_| facts.mask == Mask::Full);
         let options = LikelihoodOptions { top: self.alternatives("top", options.top)?, ..*options };
-        Ok(LikelihoodTask::new(Asked { texts, mask, attention: facts.mask, options }, plan, rows))
+        let (attention, shift) = (facts.mask, facts.shift as usize);
+        Ok(LikelihoodTask::new(Asked { texts, mask, attention, shift, options }, plan, rows))
     }
 }
 
@@ -154,6 +160,13 @@ fn check(
     }
 }
 
+/// Counts the leading tokens that all texts have.
+fn common(texts: &[Text]) -> usize {
+    let Some((first, others)) = texts.split_first() else { return 0 };
+    let with = |other: &Text| first.tokens.iter().zip(&other.tokens).take_while(|(one, other)| one == other).count();
+    others.iter().map(with).min().unwrap_or(first.tokens.len())
+}
+
 /// What the network is asked.
 #[derive(Debug, Clone)]
 struct Asked {
@@ -161,6 +174,8 @@ struct Asked {
     /// Token that hides a token; none for models that see no further than it.
     mask: Option<TokenId>,
     attention: Mask,
+    /// Positions between a row and the token that it predicts.
+    shift: usize,
     options: LikelihoodOptions,
 }
 
@@ -216,6 +231,11 @@ pub struct LikelihoodTask {
     found: Vec<Likelihood>,
     /// Canvases that have run.
     done: usize,
+    /// Leading tokens that all texts have, of which K and V depend on these alone: none unless a text is read.
+    shared: usize,
+    /// Leading tokens whose rows predict nothing that is judged.
+    unjudged: usize,
+    salt: u64,
 }
 
 impl LikelihoodTask {
@@ -239,7 +259,20 @@ impl LikelihoodTask {
         let requests = vec![ForwardInput::default(); side_by_side.min(canvases.len()) * each];
         let found =
             texts.iter().map(|text| Likelihood { tokens: text.judged.len(), ..Likelihood::default() }).collect();
-        let mut task = Self { asked, plan, needs, requests, each, found, done: 0 };
+        let shared = if asked.attention == Mask::Causal { common(texts) } else { 0 };
+        let unjudged = texts.iter().map(|text| text.judged.start.saturating_sub(asked.shift)).min().unwrap_or(0);
+        let mut task = Self {
+            asked,
+            plan,
+            needs,
+            requests,
+            each,
+            found,
+            done: 0,
+            shared,
+            unjudged: unjudged.min(shared),
+            salt: 0,
+        };
         for place in 0..task.requests.len() / each {
             task.fill(place);
         }
@@ -261,6 +294,20 @@ impl LikelihoodTask {
                 request.blend = Some(Blend { scale: asked.options.cfg_scale, with: BlendWith::Behind(1) });
             }
         }
+    }
+
+    /// Lets it share K and V of what its texts begin with among requests of the same salt alone.
+    #[must_use]
+    pub fn salted(self, salt: Option<&str>) -> Self {
+        static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        // 0 is the number of no salt.
+        Self { salt: salt.map_or(0, |salt| KEY.hash_one(salt).max(1)), ..self }
+    }
+
+    /// The leading tokens of every text.
+    fn prefix(&self, length: usize) -> Prefix<'_> {
+        let tokens = self.asked.texts.first().map_or(&[][..], |text| &text.tokens[..length]);
+        Prefix { tokens, mask: self.asked.attention, salt: self.salt }
     }
 
     /// Returns how many canvases run side by side.
@@ -306,6 +353,24 @@ impl Job for LikelihoodTask {
 
     fn progress(&self) -> Option<(usize, usize)> {
         Some((self.done, self.plan.canvases.len()))
+    }
+
+    fn begins(&self, _sequence: usize) -> Prefix<'_> {
+        self.prefix(self.unjudged)
+    }
+
+    fn opened(&mut self, filled: &[Position]) {
+        if let (Some(&filled @ 1..), Some(first)) = (filled.first(), self.plan.canvases.first_mut()) {
+            first.rows.start = filled as usize;
+            self.found[first.text].cached_tokens = filled as usize;
+            self.fill(0);
+        }
+    }
+
+    /// The first forward writes what all texts begin with, and each later one begins where a text parts from another.
+    fn reusable(&self, _sequence: usize) -> Prefix<'_> {
+        let written = self.plan.canvases.first().filter(|_| self.done > 0).map_or(0, |first| first.rows.end);
+        self.prefix(written.min(self.shared))
     }
 }
 

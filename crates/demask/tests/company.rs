@@ -268,7 +268,7 @@ fn a_ticket_can_be_polled_and_what_is_wrong_is_its_end() {
     let refused = handle.submit(weightless).wait().unwrap_err();
     assert!(refused.to_string().starts_with("a weight of NaN"), "{refused}");
     let (context, text) = texts(0);
-    let mut judged = handle.submit_likelihoods(&[(context, text)], &draws(0), Class::default()).unwrap();
+    let mut judged = handle.submit_likelihoods(&[(context, text)], &draws(0), Class::default(), None).unwrap();
     let started = Instant::now();
     loop {
         match judged.poll_events(&mut Context::from_waker(Waker::noop())) {

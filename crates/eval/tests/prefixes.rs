@@ -17,7 +17,7 @@ use demask_eval::{
 };
 use serde_json::{Map, Value};
 
-use crate::recipes::root;
+use crate::recipes::{items, root};
 
 /// A file of runs with its models, carried out.
 struct Carried {
@@ -121,6 +121,51 @@ fn exemplars_are_computed_once_in_each_row() {
         assert_eq!(carried.sum("first", "rows") + cached, carried.sum("whole", "rows"));
         assert!(carried.sum("first", "flops") < carried.sum("whole", "flops"));
     }
+}
+
+#[test]
+fn likelihoods_read_their_exemplars_once() {
+    let scratch = std::env::temp_dir().join(format!("demask-likelihoods-{}", std::process::id()));
+    std::fs::create_dir_all(&scratch).unwrap();
+    let lines = std::fs::read_to_string(items("mmlu", &scratch)).unwrap();
+    // An item is never among its own exemplars: others than those that are asked are the same for each.
+    let (shown, asked): (Vec<&str>, Vec<&str>) =
+        lines.lines().partition(|line| ["(8)", "(9)"].iter().any(|other| line.contains(other)));
+    let [exemplars, data] = [("exemplars.jsonl", shown), ("asked.jsonl", asked)].map(|(name, lines)| {
+        std::fs::write(scratch.join(name), lines.join("\n")).unwrap();
+        scratch.join(name).display().to_string()
+    });
+    let carried = carry_out(
+        &format!(
+            r#"
+            [defaults]
+            model = "demo/demo-qwen"
+            score = "likelihood"
+            shots = 2
+            shots_file = "{exemplars}"
+            [[task]]
+            task = "mmlu"
+            data = "{data}"
+            subject = "biology"
+            limit = 6
+            [[row]]
+            name = "shared"
+            [[row]]
+            name = "whole"
+            no_prefix_cache = true
+            "#
+        ),
+        1,
+    );
+    std::fs::remove_dir_all(&scratch).unwrap();
+    let (cached, whole) = (carried.cached("shared"), carried.cached("whole"));
+    assert!(cached[0] == 0 && cached[1..].iter().all(|&cached| cached >= 128), "{cached:?}");
+    assert_eq!(whole, [0; 6]);
+    for (shared, whole) in carried.records("shared").iter().zip(carried.records("whole")) {
+        assert_eq!(shared.receipt["log_likelihoods"], whole.receipt["log_likelihoods"]);
+        assert_eq!(shared.receipt["nfe"], whole.receipt["nfe"]);
+    }
+    assert!(carried.sum("shared", "flops") < carried.sum("whole", "flops"));
 }
 
 #[test]

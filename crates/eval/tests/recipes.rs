@@ -91,7 +91,7 @@ const ASKED: &[&str] =
 
 /// The invented items of a task as a file of its own schema, and as many others that are asked otherwise, so that there
 /// are exemplars for each.
-fn items(task: &str, scratch: &Path) -> PathBuf {
+pub fn items(task: &str, scratch: &Path) -> PathBuf {
     let path = scratch.join(format!("{task}.jsonl"));
     let text = fs::read_to_string(root().join(format!("crates/eval/tests/items/{task}.jsonl"))).unwrap();
     let entries: Vec<Value> =

@@ -2,13 +2,14 @@
 
 use std::task::Poll;
 
-use demask::{Class, LikelihoodOptions, RequestHandle, internals::model_parts::Inspection};
+use demask::{Class, Likelihood as Found, LikelihoodOptions, RequestHandle, internals::model_parts::Inspection};
 use pyo3::{prelude::*, types::PyByteArray};
 
 use crate::{engine::Engine, error::raise, prompt::prompt, ticket::PATIENCE};
 
-/// A likelihood: log-probability, tokens, log-probabilities of tokens with those of others, forwards, operations, seconds.
-type Likelihood = (f64, usize, Vec<(Option<f32>, Vec<(u32, f32)>)>, usize, f64, f64);
+/// A likelihood: log-probability, tokens, log-probabilities of tokens with those of others, forwards, operations, seconds,
+/// tokens that were not computed.
+type Likelihood = (f64, usize, Vec<(Option<f32>, Vec<(u32, f32)>)>, usize, f64, f64, usize);
 
 /// Waits for a request's end without the interpreter.
 fn wait<T: Send>(py: Python<'_>, mut handle: RequestHandle<T>) -> PyResult<T> {
@@ -38,11 +39,12 @@ pub fn score(
     let (context, options) = (prompt(context)?, LikelihoodOptions { draws, cfg_scale, seed, top });
     let submitted = py.detach(|| {
         let (context, continuation) = handle.info().pair(&context, continuation)?;
-        handle.submit_likelihoods(&[(context, continuation)], &options, Class::default())
+        handle.submit_likelihoods(&[(context, continuation)], &options, Class::default(), None)
     });
     let found = wait(py, submitted.map_err(|error| raise(py, &error))?)?.pop().unwrap_or_default();
     let logprobs = found.logprobs.iter().map(|one| (one.logprob, one.top.clone())).collect();
-    Ok((found.log_probability, found.tokens, logprobs, found.forwards, found.flops, found.seconds))
+    let Found { log_probability, tokens, forwards, flops, seconds, cached_tokens, .. } = found;
+    Ok((log_probability, tokens, logprobs, forwards, flops, seconds, cached_tokens))
 }
 
 /// Runs a forward over tokens, and returns their logits, `[tokens, vocabulary]` as f32.

@@ -35,11 +35,17 @@ impl Echo {
         Ok(ids)
     }
 
-    /// Submits a prompt to be judged, with so many alternatives of each token.
+    /// Submits a prompt to be judged, with so many alternatives of each token. It shares K/V with requests of its salt alone.
     ///
     /// # Errors
     /// If it has no tokens.
-    pub fn start(service: &Inner, ids: Vec<TokenId>, top: usize, class: Class) -> Result<Self, Refusal> {
+    pub fn start(
+        service: &Inner,
+        ids: Vec<TokenId>,
+        top: usize,
+        class: Class,
+        salt: Option<&str>,
+    ) -> Result<Self, Refusal> {
         let judging = match ids.split_at_checked(1) {
             None => {
                 let message = "`prompt` is empty, expected at least one token to tell again: start with its bos token";
@@ -50,7 +56,7 @@ impl Echo {
             Some((first, others)) => {
                 let options = LikelihoodOptions { top: Some(top), ..LikelihoodOptions::default() };
                 let pair = (first.to_vec(), others.to_vec());
-                Judging::Waits(service.handle.submit_likelihoods(&[pair], &options, class)?)
+                Judging::Waits(service.handle.submit_likelihoods(&[pair], &options, class, salt)?)
             }
         };
         Ok(Self { ids, judging })

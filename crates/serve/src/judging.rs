@@ -82,7 +82,12 @@ impl Judging {
             "object": "score",
             "model": self.service.name(),
             "data": data.collect::<Vec<_>>(),
-            "usage": {"prompt_tokens": tokens, "completion_tokens": 0, "total_tokens": tokens},
+            "usage": {
+                "prompt_tokens": tokens,
+                "completion_tokens": 0,
+                "total_tokens": tokens,
+                "prompt_tokens_details": {"cached_tokens": found().map(|likelihood| likelihood.cached_tokens).sum::<usize>()},
+            },
         })
     }
 }

@@ -538,6 +538,28 @@ fn no_key_takes_all_places_nor_sees_what_another_asked() {
 }
 
 #[test]
+fn no_key_finds_the_contexts_that_another_had_judged() {
+    let keys = Keys::parse("ann secret-ann\nben secret-ben\n").unwrap();
+    let config = ServiceConfig { keys: keys.into(), ..ServiceConfig::default() };
+    let served = serve_model(load(Kind::Qwen), config);
+    let context = "The password of Ann is 7301. Ada has 3 pears. ".repeat(4);
+    let ask = |key: &str, path: &str, body: &Value| {
+        let header = format!("Bearer secret-{key}");
+        made(send(&served.service, "POST", path, &[("authorization", &header)], body.to_string().as_bytes()))
+    };
+    let cached = |key: &str, continuation: &str| {
+        let reply = ask(key, "/v1/score", &json!({"context": context, "continuation": continuation}));
+        reply["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap()
+    };
+    // What `echo` reads is there for whoever has its key, and for nobody else.
+    ask("ann", COMPLETIONS, &json!({"prompt": context, "max_tokens": 0, "echo": true, "logprobs": 0}));
+    assert!(cached("ann", " 7") >= 32);
+    assert_eq!(cached("ben", " 7"), 0);
+    assert!(cached("ben", " 8") >= 32, "what it had judged itself");
+    nothing_left(&served);
+}
+
+#[test]
 fn counts_and_lengths_have_bounds_that_are_told() {
     let service = &shared(Kind::Llada).service;
     for steps in [65_u64, 5000, 1 << 31, u64::MAX >> 1] {

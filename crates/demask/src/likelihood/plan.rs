@@ -25,6 +25,9 @@ pub struct Likelihood {
     /// Times that the model was asked, guidance included. What several continuations ask together counts for
     /// one of them.
     pub forwards: usize,
+    /// Tokens of the context that were not computed, because another request had left their K/V: of autoregressive models. What
+    /// several continuations begin with counts for one of them.
+    pub cached_tokens: usize,
     /// Floating point operations of these forwards by formula.
     pub flops: f64,
     /// Seconds of these forwards in the network.

@@ -5,6 +5,7 @@ mod company;
 mod counters;
 mod exactness;
 mod guides;
+mod likelihoods;
 mod memory;
 mod pieces;
 mod preemption;

@@ -65,11 +65,12 @@ fn receipt(model: &Model, likelihoods: &[Likelihood], seed: u64, total: f64) -> 
     let forwards: usize = likelihoods.iter().map(|one| one.forwards).sum();
     let flops: f64 = likelihoods.iter().map(|one| one.flops).sum();
     let seconds: f64 = likelihoods.iter().map(|one| one.seconds).sum();
+    let cached: usize = likelihoods.iter().map(|one| one.cached_tokens).sum();
     let mut memory = json!({"weights": model.weight_bytes(), "peak": peak_memory()});
     if let Some(device) = model.device_memory() {
         memory["device"] = json!(device);
     }
-    json!({
+    let mut receipt = json!({
         "model": model.name(),
         "device": model.device(),
         "decoder": LABEL,
@@ -81,7 +82,11 @@ fn receipt(model: &Model, likelihoods: &[Likelihood], seed: u64, total: f64) -> 
         "memory": memory,
         "log_likelihoods": likelihoods.iter().map(|one| one.log_probability).collect::<Vec<_>>(),
         "option_tokens": likelihoods.iter().map(|one| one.tokens).collect::<Vec<_>>(),
-    })
+    });
+    if cached > 0 {
+        receipt["cached_tokens"] = cached.into();
+    }
+    receipt
 }
 
 #[cfg(test)]

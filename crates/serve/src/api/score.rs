@@ -48,12 +48,13 @@ pub fn serve(service: &Arc<Inner>, mut entry: Entry, body: &Bytes) -> Result<Ser
     for (context, continuation) in contexts.iter().zip(&continuations) {
         pairs.push(pair(service, context, continuation)?);
     }
-    let class = Class { tenant: entry.tenant(), ..Class::default() };
+    let (class, salt) = (Class { tenant: entry.tenant(), ..Class::default() }, entry.salt(None));
     let context_tokens = pairs.iter().map(|(context, _)| context.len()).sum();
     let found = vec![None; pairs.len()];
     let mut groups = Vec::new();
     for (places, pairs) in by_context(pairs) {
-        groups.push(Group { places, answer: service.handle.submit_likelihoods(&pairs, &options, class)? });
+        let answer = service.handle.submit_likelihoods(&pairs, &options, class, salt.as_deref())?;
+        groups.push(Group { places, answer });
     }
     service.metrics.admitted();
     let account = Account::new(service, entry.caller.clone(), entry.started);
