@@ -45,8 +45,9 @@ class Model:
     activations: str = "auto"
     threads: int = 1
     guide: str | Mapping[str, str] | None = None
-    prefix_cache: int = 0
-    """MiB of K/V of earlier prompts that are kept; only models with causal or block-causal attention have any."""
+    prefix_cache: int | None = None
+    """MiB of K/V of earlier prompts that each worker keeps, 0 for none; not given: a quarter of the memory that is free once the
+    model is loaded. Only models with causal or block-causal attention have any to keep."""
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -55,7 +56,8 @@ class Model:
         for word in ("device", "dtype", "quantize", "activations"):
             expect(word, getattr(self, word), str)
         whole("threads", self.threads, 1)
-        whole("prefix_cache", self.prefix_cache, 0)
+        if self.prefix_cache is not None:
+            whole("prefix_cache", self.prefix_cache, 0)
         if self.guide is not None:
             expect("guide", self.guide, str, Mapping)
 

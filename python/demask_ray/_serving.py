@@ -185,7 +185,7 @@ def app(
     - `model`: what each replica loads (`Model` has device, threads and quantisation).
     - `replicas`: how many, or with `autoscale` how many at first; `autoscale` says between which bounds they come and go.
     - `prefixes`: whether requests whose prompts begin alike go to the same replica, through `fronts` processes that read
-      them; not given: if the model keeps prefixes (`Model.prefix_cache`).
+      them; not given: if `Model.prefix_cache` names a size. Without, a replica has the prefixes that it happened to answer.
     - `ongoing`: requests that a replica answers at a time; `queued`: how many may wait in front of them at each proxy. Who
       comes beyond that gets a 503 that says to try again after `retry_after` seconds.
     - `drain`: seconds that a replica's answers get to end when it is stopped.
@@ -195,7 +195,7 @@ def app(
     model = Model.of(model)
     _check(locals())
     if prefixes is None:
-        prefixes = model.prefix_cache > 0
+        prefixes = bool(model.prefix_cache)
     how_many = _how_many(replicas, autoscale)
     options: dict[str, Any] = {
         "name": "Replica",
