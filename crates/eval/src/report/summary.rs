@@ -68,8 +68,9 @@ pub struct Summary {
     pub tokens_per_nfe: Option<f64>,
     /// Floating point operations, a guide's included, by decoded tokens, in 10^9.
     pub gflop_per_token: Option<f64>,
-    /// Mean tokens of an item's prompt that were not computed, because an earlier item had left their K/V.
-    #[serde(default)]
+    /// Mean tokens of an item's prompt that were not computed, because an earlier item had left their K/V; left out
+    /// if there are none.
+    #[serde(default, skip_serializing_if = "is_none")]
     pub cached_tokens: f64,
     /// Mean forwards of the guide for an item.
     pub guide_nfe: f64,
@@ -140,6 +141,11 @@ pub struct Summary {
     pub exactness: String,
     /// The runs that lossless answers equal.
     pub against: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
+fn is_none(tokens: &f64) -> bool {
+    *tokens == 0.0
 }
 
 /// Returns the number of seeds of rows that say nothing of it.
