@@ -28,7 +28,7 @@ impl Checkpoint {
     /// Opens a checkpoint. The weights are not read: this takes the time of the small files.
     pub fn open(files: ModelFiles) -> Result<Self, CheckpointError> {
         let (parts, weights) = match files.whole() {
-            Some((bytes, label)) => Parts::of_gguf(gguf::open(bytes, label, files.family())?, label),
+            Some((bytes, label)) => Parts::of_gguf(gguf::open(bytes, label, files.family())?, label, files.family()),
             None => Parts::of_directory(&files)?,
         };
         let mut text = parts.assemble(files.into_name())?;
@@ -99,6 +99,8 @@ struct Parts {
     tokenizer: Option<Tokenizer>,
     template: ChatTemplate,
     generation: GenerationConfig,
+    /// The mask that the user names.
+    chosen: Option<u32>,
     warnings: Vec<Warning>,
 }
 
@@ -124,7 +126,8 @@ impl Parts {
             spec.tied = true;
         }
         let weights = StoredWeights::assemble(opened, family, &spec)?;
-        Ok((Self { family, spec, ids, label, tokenizer, template, generation, warnings }, weights))
+        let chosen = files.family().and_then(FamilyChoice::mask);
+        Ok((Self { family, spec, ids, label, tokenizer, template, generation, chosen, warnings }, weights))
     }
 
     /// Parts of configuration files alone, without a tokenizer and weights.
@@ -140,18 +143,19 @@ impl Parts {
             parse_config_as(config.as_bytes(), &label, Some(&FamilyChoice::of(family)), Evidence::default())?;
         let generation = GenerationConfig::parse(generation.as_bytes(), &files.label(GENERATION))?;
         let template = ChatTemplate::open(&files, family, None)?;
-        Ok(Self { family, spec, ids, label, tokenizer: None, template, generation, warnings })
+        Ok(Self { family, spec, ids, label, tokenizer: None, template, generation, chosen: None, warnings })
     }
 
-    fn of_gguf(file: Gguf, label: &str) -> (Self, StoredWeights) {
+    fn of_gguf(file: Gguf, label: &str, choice: Option<&FamilyChoice>) -> (Self, StoredWeights) {
         let Gguf { family, spec, ids, tokenizer, template, weights } = file;
         let (label, generation, warnings) = (label.to_owned(), GenerationConfig::default(), Vec::new());
-        (Self { family, spec, ids, label, tokenizer, template, generation, warnings }, weights)
+        let chosen = choice.and_then(FamilyChoice::mask);
+        (Self { family, spec, ids, label, tokenizer, template, generation, chosen, warnings }, weights)
     }
 
     /// Facts that only all of them together give.
     fn assemble(self, name: String) -> Result<CheckpointText, CheckpointError> {
-        let Self { family, spec, ids, label, tokenizer, template, generation, mut warnings } = self;
+        let Self { family, spec, ids, label, tokenizer, template, generation, chosen, mut warnings } = self;
         if let Some(tokenizer) = &tokenizer {
             check_vocabulary(tokenizer, &spec)?;
         }
@@ -161,6 +165,7 @@ impl Parts {
             config: &ids,
             generation: &generation.tokens,
             tokenizer: tokenizer.as_ref(),
+            chosen,
             file: &label,
         };
         let special = sources.resolve(&mut warnings)?;

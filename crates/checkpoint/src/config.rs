@@ -52,7 +52,7 @@ pub(crate) fn read(
     let mut warnings = Vec::new();
     let family = match choice {
         Some(choice) => choice.family(),
-        None => related(find(fields, families)?, fields, evidence, &mut warnings),
+        None => related(find(fields, families)?, fields, evidence, &mut warnings)?,
     };
     refuse_quantised(fields)?;
     let (mut spec, says_tied) = (family.parse)(fields, family, &mut warnings)?;
@@ -72,18 +72,18 @@ fn related(
     fields: &Fields<'_>,
     evidence: Evidence<'_>,
     warnings: &mut Vec<Warning>,
-) -> &'static Family {
+) -> Result<&'static Family, CheckpointError> {
     let mut found = family;
     for relative in RELATIVES.iter().filter(|relative| relative.of == family) {
-        let stands = relative.sign.stands(fields, evidence);
-        if stands {
+        let seen = relative.sign.seen(fields, evidence)?;
+        if seen.stands {
             found = relative.family;
         }
-        if let Some(sign) = relative.sign.told(stands) {
+        if let Some(sign) = seen.told {
             warnings.push(Warning::FamilyBySign { family: found.name, sign });
         }
     }
-    found
+    Ok(found)
 }
 
 /// `architectures[0]` decides; `model_type` only where it is absent, for LLaDA and LLaDA-MoE share theirs.

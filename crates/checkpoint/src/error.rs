@@ -218,6 +218,16 @@ pub enum CheckpointError {
         /// The configuration file.
         file: String,
     },
+    /// The mask token that the user names has no embedding.
+    #[error(
+        "`family` names the mask {found}, expected an id below {rows}, the rows of the embedding: name one that no text has"
+    )]
+    ChosenMaskOutOfRange {
+        /// The id.
+        found: u32,
+        /// Rows of the embedding.
+        rows: usize,
+    },
     /// The mask token has no embedding.
     #[error("{file}: the mask token is {found}, expected an id below {rows}, the rows of the embedding; correct it")]
     MaskOutOfRange {

@@ -35,6 +35,8 @@ pub(crate) struct Sources<'a> {
     pub config: &'a TokenIds,
     pub generation: &'a TokenIds,
     pub tokenizer: Option<&'a Tokenizer>,
+    /// The mask that the user names.
+    pub chosen: Option<u32>,
     /// Name of the configuration file, for messages.
     pub file: &'a str,
 }
@@ -66,7 +68,7 @@ impl Sources<'_> {
             stop: Vec::new(),
             stop_from: Vec::new(),
         };
-        (tokens.stop, tokens.stop_from) = self.stops(&tokens).into_iter().unzip();
+        (tokens.stop, tokens.stop_from) = self.stops(&tokens, released).into_iter().unzip();
         Ok(tokens)
     }
 
@@ -74,20 +76,26 @@ impl Sources<'_> {
         (id as usize) < self.spec.vocabulary
     }
 
-    /// Finds the mask token of a diffusion model; in other models a key of that name means something else.
+    /// Finds the mask token. In the files of a causal model that was not trained with masks a key of that name means something
+    /// else: it has the one that the user names, or an id that no text of a released vocabulary has.
     fn mask(
         &self,
         candidates: [(Option<u32>, &'static str); 4],
         warnings: &mut Vec<Warning>,
     ) -> Result<Option<u32>, CheckpointError> {
-        if self.spec.attention == Mask::Causal {
-            return Ok(None);
+        let rows = self.spec.vocabulary;
+        if let Some(found) = self.chosen {
+            let refused = CheckpointError::ChosenMaskOutOfRange { found, rows };
+            return if self.in_range(found) { Ok(Some(found)) } else { Err(refused) };
+        }
+        if self.spec.attention == Mask::Causal && !self.family.trains_causal_masks {
+            let released = self.family.vocabularies.iter().find(|known| known.rows == rows);
+            return Ok(released.and_then(|known| known.mask));
         }
         let found = candidates.iter().find_map(|(id, _)| *id);
         let found = found.ok_or_else(|| CheckpointError::NoMask { file: self.file.to_owned() })?;
         if !self.in_range(found) {
-            let (file, rows) = (self.file.to_owned(), self.spec.vocabulary);
-            return Err(CheckpointError::MaskOutOfRange { file, found: u64::from(found), rows });
+            return Err(CheckpointError::MaskOutOfRange { file: self.file.to_owned(), found: u64::from(found), rows });
         }
         Ok(self.settle("mask", candidates, warnings))
     }
@@ -127,11 +135,13 @@ impl Sources<'_> {
     }
 
     /// Ids that end an answer, each with what names it.
-    fn stops(&self, tokens: &SpecialTokens) -> Vec<(u32, String)> {
+    fn stops(&self, tokens: &SpecialTokens, released: Option<&Vocabulary>) -> Vec<(u32, String)> {
         let ends = self.config.ends.iter().map(|(id, _)| id);
         let named = self.config.eos.iter().chain(&self.generation.eos).chain(ends).copied();
+        // I-DLM's configuration calls the turn's end the text's end.
+        let text_end = released.filter(|_| self.family.trains_causal_masks).map(|known| known.eos);
         let mut stop: Vec<(u32, String)> = Vec::new();
-        for id in tokens.eos.into_iter().chain(tokens.turn_end).chain(named) {
+        for id in tokens.eos.into_iter().chain(tokens.turn_end).chain(named).chain(text_end) {
             if self.in_range(id) && Some(id) != tokens.mask && stop.iter().all(|(known, _)| *known != id) {
                 stop.push((id, self.names_end(id)));
             }

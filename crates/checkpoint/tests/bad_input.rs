@@ -412,6 +412,30 @@ fn mask_out_of_range_or_absent() {
     assert_eq!(checkpoint.special().stop, [307]);
 }
 
+/// An I-DLM needs its mask, and what tells it from an SDAR must be readable.
+#[test]
+fn an_i_dlm_without_a_mask_or_with_unreadable_signs() {
+    let broken = Broken::of("golden/ckpt/idlm-toy", "i-dlm");
+    for (key, value, told) in [
+        (
+            "mask_token_id",
+            json!(96),
+            "the mask token is 96, expected an id below 96, the rows of the embedding; correct it",
+        ),
+        ("mask_token_id", Value::Null, "no mask token: expected \"mask_token_id\" there or in the tokenizer; add it"),
+        ("use_regular_causal", json!("yes"), "\"use_regular_causal\" is \"yes\", expected true or false"),
+        ("block_size", json!(0), "\"block_size\" is 0, expected a whole number from 1 to 65536"),
+        ("eos_token_id", json!("end"), "\"eos_token_id\" is \"end\", expected a token id"),
+    ] {
+        let broken = Broken::of("golden/ckpt/idlm-toy", &format!("i-dlm-{key}"));
+        broken.edit("config.json", |config| config[key] = value);
+        let message = broken.message();
+        assert!(message.starts_with("config.json: ") && message.contains(told), "{message}");
+        assert!(!message.contains('\n'), "{message}");
+    }
+    assert_eq!(broken.open().unwrap().special().mask, Some(93));
+}
+
 #[test]
 fn vocabulary_larger_than_the_embedding() {
     let broken = Broken::of("golden/ckpt/tiny-llada", "vocabulary");

@@ -250,6 +250,82 @@ fn relatives_are_told_by_their_signs() {
     assert_eq!((coder.family().name(), coder.special().mask), ("Stable-DiffCoder", Some(5)));
 }
 
+/// The signs of an I-DLM in their order: a key of its file, its name, its blocks.
+#[test]
+fn an_i_dlm_is_no_sdar_whose_class_it_bears() {
+    let read = |changes: Value| {
+        let mut config = sdar(4096, 12288, 36, 32);
+        for (key, value) in changes.as_object().unwrap() {
+            config[key] = value.clone();
+        }
+        let ModelConfig { family, spec, warnings, .. } = try_parse(&config).unwrap();
+        assert_eq!((family.name(), spec.head_norms, spec.qkv_bias), (spec.family, true, false));
+        let attention = (spec.attention, spec.shift);
+        (family.name(), attention, warnings.first().map(ToString::to_string).unwrap_or_default())
+    };
+    for (changes, sign) in [
+        (json!({"use_regular_causal": true, "block_size": 4}), "config.json says use_regular_causal true;"),
+        (
+            json!({"block_size": 3}),
+            "its block_size is 3 and those of SDAR are multiples of 4, trained for decoder isd with stride 4;",
+        ),
+        (json!({"block_size": 7}), "with stride 8;"),
+        (json!({"block_size": 1, "architectures": null}), "with stride 2;"),
+    ] {
+        let (family, attention, told) = read(changes.clone());
+        assert_eq!((family, attention), ("I-DLM", (Mask::Causal, 1)), "{changes}");
+        assert!(told.starts_with("it is taken for I-DLM, because ") && told.contains(sign), "{told}");
+    }
+    let own = json!({"block_size": 4, "max_position_embeddings": 40960, "eos_token_id": 151_645});
+    for (changes, told) in [
+        (json!({}), ""),
+        (json!({"block_size": 8}), ""),
+        (json!({"block_size": 4, "eos_token_id": 151_645}), ""),
+        (json!({"block_size": 4, "max_position_embeddings": 40960}), ""),
+        (json!({"use_regular_causal": false, "block_size": 3}), "config.json says use_regular_causal false;"),
+        (own, "may be an I-DLM that was trained for stride 5: name I-DLM if it is one;"),
+    ] {
+        let (family, (attention, shift), warning) = read(changes.clone());
+        assert_eq!((family, attention.kind(), shift), ("SDAR", Mask::blocks(4).kind(), 0), "{changes}");
+        assert!(warning.is_empty() == told.is_empty() && warning.contains(told), "{changes}: {warning}");
+    }
+}
+
+/// Names and the choice of a family, on the files of a trained one; and the mask of causal models.
+#[test]
+fn names_and_choices_tell_an_i_dlm_from_an_sdar() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt");
+    let open = |folder: &str, name: &str, family: Option<&str>| {
+        let files = ModelFiles::directory(golden.join(folder)).unwrap().named(name);
+        Checkpoint::open(files.of_family(family.map(|family| family.parse().unwrap())))
+    };
+    let special = |folder: &str, name: &str, family: Option<&str>| {
+        let checkpoint = open(folder, name, family).unwrap();
+        (checkpoint.family().name(), checkpoint.special().mask)
+    };
+    for name in ["org/I-DLM-8B", "my-idlm", "toy"] {
+        assert_eq!(special("idlm-toy", name, None), ("I-DLM", Some(93)), "{name}");
+    }
+    let named = open("toy-sdar", "org/I-DLM-8B", None).unwrap();
+    assert_eq!((named.family().name(), named.spec().attention), ("I-DLM", Mask::Causal));
+    let told = named.warnings()[0].to_string();
+    assert!(told.contains("its name contains \"i-dlm\", trained for decoder isd with stride 5;"), "{told}");
+    // The choice wins over every sign.
+    let chosen = open("idlm-toy", "I-DLM-8B", Some("SDAR")).unwrap();
+    assert_eq!((chosen.family().name(), chosen.spec().attention), ("SDAR", Mask::blocks(3)));
+    assert_eq!(chosen.warnings(), []);
+    assert_eq!(open("toy-sdar", "toy-sdar", Some("i-dlm")).unwrap().spec().attention, Mask::Causal);
+    // A causal model that was not trained with masks has the mask that the user names.
+    assert_eq!(special("idlm-base-toy", "base", None), ("Qwen3", None));
+    assert_eq!(special("idlm-base-toy", "base", Some("Qwen3:mask=93")), ("Qwen3", Some(93)));
+    assert_eq!(special("idlm-toy", "toy", Some("I-DLM:mask=90")), ("I-DLM", Some(90)));
+    let refused = open("idlm-base-toy", "base", Some("Qwen3:mask=96")).err().unwrap().to_string();
+    assert_eq!(
+        refused,
+        "`family` names the mask 96, expected an id below 96, the rows of the embedding: name one that no text has"
+    );
+}
+
 /// A configuration of a released shape with some keys changed.
 fn changed(name: &str, changes: &Value) -> Result<ModelConfig, String> {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt").join(name).join("config.json");

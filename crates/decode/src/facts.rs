@@ -9,7 +9,7 @@ pub struct ModelFacts {
     pub mask: Mask,
     /// The row of position `p - shift` predicts position `p`: 1 for causal models and Dream, 0 for the others.
     pub shift: u32,
-    /// The mask token; causal models have none.
+    /// The mask token. Of a causal model it only holds the place of a guess, and models without one write no guesses.
     pub mask_id: Option<TokenId>,
     /// Number of tokens that there are.
     pub vocab: usize,

@@ -127,14 +127,13 @@ fn check_tokens(options: &SessionOptions, attention: MaskKind) -> Result<(), Opt
                  none: set the scale to 0",
             ));
         }
-        return if tokens.is_empty() {
-            Err(error::unfit(
+        if tokens.is_empty() {
+            return Err(error::unfit(
                 "the prompt is empty, expected at least one token for an autoregressive model: start with its bos \
              token",
-            ))
-        } else {
-            Ok(())
-        };
+            ));
+        }
+        return mask_id.map_or(Ok(()), |mask_id| check_prompt(tokens, mask_id, "remove it"));
     }
     if options.facts.blocks.seeds && options.cfg_scale > 0.0 {
         return Err(error::seeds("guidance", "omit cfg_scale"));
@@ -152,17 +151,21 @@ fn check_tokens(options: &SessionOptions, attention: MaskKind) -> Result<(), Opt
         )));
     }
     match &options.canvas {
-        CanvasSpec::Prompt { tokens, .. } => match tokens.iter().position(|&token| token == mask_id) {
-            Some(position) => Err(error::unfit(format_args!(
-                "the prompt holds the mask token ({mask_id}) at position {position}, expected text only: remove \
-                 it, or use infilling"
-            ))),
-            None => Ok(()),
-        },
+        CanvasSpec::Prompt { tokens, .. } => check_prompt(tokens, mask_id, "remove it, or use infilling"),
         CanvasSpec::Infill { tokens } if !tokens.contains(&mask_id) => Err(error::unfit(format_args!(
             "nothing to fill in, expected at least one mask (token {mask_id}): put masks where text is wanted"
         ))),
         CanvasSpec::Infill { .. } => Ok(()),
+    }
+}
+
+/// Refuses masks in a prompt.
+fn check_prompt(tokens: &[TokenId], mask_id: TokenId, try_instead: &str) -> Result<(), OptionsError> {
+    match tokens.iter().position(|&token| token == mask_id) {
+        Some(position) => Err(error::unfit(format_args!(
+            "the prompt holds the mask token ({mask_id}) at position {position}, expected text only: {try_instead}"
+        ))),
+        None => Ok(()),
     }
 }
 

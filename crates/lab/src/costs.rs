@@ -2,7 +2,7 @@
 
 use demask::{
     Error, Options, Prompt,
-    internals::{DeviceOptions, decode::Session, model_parts::Convention},
+    internals::{DeviceOptions, decode::Session, model_parts::Convention, step::Mask},
 };
 use serde::Serialize;
 
@@ -125,7 +125,7 @@ impl Subject<'_> {
     /// Returns the costs of taking one token after the other, unless that is how the model decodes anyway.
     fn autoregressive(&self, prompt_length: usize, gen_length: usize) -> Result<Option<Estimate>, CostError> {
         let info = self.outline.info();
-        if info.facts().mask_id.is_none() {
+        if info.facts().mask == Mask::Causal {
             return Ok(None);
         }
         let (spec, mut session) = self.outline.autoregressive(prompt_length, gen_length)?;

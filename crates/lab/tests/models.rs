@@ -20,14 +20,16 @@ const INTRODUCTION: &str = "# Models
 Written from the program's own tables. A family is found by `architectures` in `config.json`, and by `model_type` only where
 that is absent: Stable-DiffCoder's files say `llama` there. Two families share the configuration of another one. Open-dCoder is
 told from Qwen2.5 by the mask token `<M>` that its tokenizer names, A2D's block models from the others by `bd3lm` in the model's
-name; a warning says which was taken, and `--family NAME` takes another one. `--family NAME:shift=0|1,block=N|none` also says
+name. I-DLM bears SDAR's class name: `use_regular_causal` in its file, `i-dlm` or `idlm` in its name, or a `block_size` that is no multiple of 4 tells it.
+A warning says which was taken, and `--family NAME` takes another one. `--family NAME:shift=0|1,block=N|none,mask=ID` also says
 what the weights were trained for where no file does, of a GGUF file that says `llama`, for example:
 
     demask generate --model FILE.gguf --family stable-diffcoder:block=4 --decoder threshold \"...\"
 
 `shift` is the distance from a row to the position that it predicts. *Seeded* blocks start with the token that the pass
 predicts that stores what lies before them. Decoder and cache are those that decode if none is named; `docs/methods.md` has
-the others. `selfspec` with cache `causal` writes the tokens of `ar` of the same weights (Nemotron-Labs-Diffusion).
+the others. `selfspec` with cache `causal` writes the tokens of `ar` of the same weights (Nemotron-Labs-Diffusion), and so does
+`isd` (I-DLM). `mask=ID` gives a causal model without a mask one, for `isd`: an id that no text has.
 The samplers of LLaDA2.1 and Open-dCoder that change what they have written are `edit` and `p2`: no file says that a LLaDA2 is 2.1.
 RND1 is decoded as its authors do ([specs/families.md#6.7](specs/families.md#6.7)): schedule `rnd1`, remasking `entropy`, 256
 positions of which the last is kept for an end, at most 256 steps, temperature 0.1.

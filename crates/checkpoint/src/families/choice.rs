@@ -1,4 +1,4 @@
-//! The family that a user names: `NAME` or `NAME:shift=0|1,block=N|none`, for checkpoints whose files do not tell.
+//! The family that a user names: `NAME` or `NAME:shift=0|1,block=N|none,mask=ID`, for checkpoints whose files do not tell.
 
 use std::{fmt, str::FromStr};
 
@@ -14,6 +14,7 @@ pub struct FamilyChoice {
     shift: Option<usize>,
     /// Block length; 0 for a model without blocks.
     block: Option<Position>,
+    mask: Option<u32>,
 }
 
 /// Largest block length that is read.
@@ -22,12 +23,17 @@ const LARGEST_BLOCK: Position = 1 << 16;
 impl FamilyChoice {
     /// Returns a family as it is.
     pub fn of(family: &'static Family) -> Self {
-        Self { family, shift: None, block: None }
+        Self { family, shift: None, block: None, mask: None }
     }
 
     /// Returns the family.
     pub fn family(&self) -> &'static Family {
         self.family
+    }
+
+    /// Returns the mask token, if one is named.
+    pub(crate) fn mask(&self) -> Option<u32> {
+        self.mask
     }
 
     /// Changes what was named beside the family.
@@ -83,7 +89,7 @@ impl FromStr for FamilyChoice {
         let (name, rest) = text.split_once(':').unwrap_or((text, ""));
         let known = || FAMILIES.iter().map(|family| family.name()).collect::<Vec<_>>().join(", ");
         let family = Family::named(name).ok_or_else(|| refused(format!("expected one of {}", known())))?;
-        let mut choice = Self { family, shift: None, block: None };
+        let mut choice = Self::of(family);
         for part in rest.split(',').filter(|part| !part.is_empty()) {
             match part.split_once('=') {
                 Some(("shift", "0")) => choice.shift = Some(0),
@@ -95,7 +101,14 @@ impl FromStr for FamilyChoice {
                         refused(format!("block is {number:?}, expected none or 1 to {LARGEST_BLOCK}"))
                     })?);
                 }
-                _ => return Err(refused(format!("found {part:?}, expected shift=0, shift=1, block=N or block=none"))),
+                Some(("mask", id)) => {
+                    let refused = || refused(format!("mask is {id:?}, expected the id of a token that no text has"));
+                    choice.mask = Some(id.parse().map_err(|_| refused())?);
+                }
+                _ => {
+                    let expected = "expected shift=0, shift=1, block=N, block=none or mask=ID";
+                    return Err(refused(format!("found {part:?}, {expected}")));
+                }
             }
         }
         match choice.contradiction() {
@@ -110,7 +123,8 @@ impl fmt::Display for FamilyChoice {
         f.write_str(self.family.name())?;
         let shift = self.shift.map(|shift| format!("shift={shift}"));
         let block = self.block.map(|block| if block == 0 { "block=none".to_owned() } else { format!("block={block}") });
-        let parts: Vec<String> = shift.into_iter().chain(block).collect();
+        let mask = self.mask.map(|mask| format!("mask={mask}"));
+        let parts: Vec<String> = shift.into_iter().chain(block).chain(mask).collect();
         if parts.is_empty() { Ok(()) } else { write!(f, ":{}", parts.join(",")) }
     }
 }
@@ -121,7 +135,14 @@ mod tests {
 
     #[test]
     fn choices_are_read_and_written() {
-        for text in ["A2D-Qwen3", "A2D-Qwen3:shift=1", "A2D-Qwen3:shift=0,block=32", "A2D-Qwen3-bd3lm:block=none"] {
+        for text in [
+            "A2D-Qwen3",
+            "A2D-Qwen3:shift=1",
+            "A2D-Qwen3:shift=0,block=32",
+            "A2D-Qwen3-bd3lm:block=none",
+            "I-DLM",
+            "Qwen3:mask=93",
+        ] {
             assert_eq!(text.parse::<FamilyChoice>().unwrap().to_string(), text);
         }
         assert_eq!("stable-diffcoder".parse::<FamilyChoice>().unwrap().family().name(), "Stable-DiffCoder");
@@ -133,7 +154,9 @@ mod tests {
     fn wrong_choices_are_refused_in_one_line() {
         for (text, told) in [
             ("a2d", "expected one of LLaDA, Dream, "),
-            ("a2d-qwen3:shift=2", "found \"shift=2\", expected shift=0, shift=1, block=N or block=none"),
+            ("a2d-qwen3:shift=2", "found \"shift=2\", expected shift=0, shift=1, block=N, block=none or mask=ID"),
+            ("llama:mask=-1", "mask is \"-1\", expected the id of a token that no text has"),
+            ("i-dlm:block=4", "is autoregressive"),
             ("a2d-qwen3:block=0", "block is \"0\", expected none or 1 to 65536"),
             ("a2d-qwen3:block=4,shift=1", "no row of a block predicts its first position"),
             ("qwen2:block=4", "is autoregressive"),

@@ -35,6 +35,8 @@ pub struct Family {
     pub(crate) mask_texts: &'static [&'static str],
     /// Id of the mask where no file names one: a constant of the official code.
     pub(crate) mask: Option<u32>,
+    /// Sets whether a causal model is trained to guess tokens at masks: its files name the mask, and it needs one.
+    pub(crate) trains_causal_masks: bool,
     /// Sets whether q, k and v have biases by construction.
     pub(crate) qkv_bias: bool,
     /// Sets whether the heads of q and k are normed.
@@ -75,7 +77,7 @@ pub(crate) struct Relative {
 }
 
 /// Sign of a family that `config.json` does not name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Sign {
     /// The tokenizer's files name this mask token.
     MaskToken(&'static str),
@@ -83,6 +85,17 @@ pub(crate) enum Sign {
     Code(&'static str),
     /// The model's name contains this; without it the model is of the first family.
     Name(&'static str),
+    /// Several signs, read by the family itself.
+    Rule(fn(&Fields<'_>, Evidence<'_>) -> Result<Seen, CheckpointError>),
+}
+
+/// What was seen of a sign.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Records whether the sign is there.
+    pub stands: bool,
+    /// What was seen, for a warning; none where the code itself names the family, or nothing is in doubt.
+    pub told: Option<String>,
 }
 
 /// Evidence for a family beside `config.json`.
@@ -95,25 +108,26 @@ pub(crate) struct Evidence<'a> {
 }
 
 impl Sign {
-    pub(crate) fn stands(self, fields: &Fields<'_>, evidence: Evidence<'_>) -> bool {
-        match self {
-            Self::MaskToken(text) => evidence.mask_token == Some(text),
+    /// Looks for the sign in a checkpoint.
+    pub(crate) fn seen(self, fields: &Fields<'_>, evidence: Evidence<'_>) -> Result<Seen, CheckpointError> {
+        Ok(match self {
+            Self::MaskToken(text) => {
+                let stands = evidence.mask_token == Some(text);
+                let told = || format!("its tokenizer names the mask token {text:?}");
+                Seen { stands, told: stands.then(told) }
+            }
             Self::Code(part) => {
                 let values = fields.get("auto_map").and_then(Value::as_object).into_iter().flat_map(|map| map.values());
-                values.filter_map(Value::as_str).any(|code| code.contains(part))
+                let stands = values.filter_map(Value::as_str).any(|code| code.contains(part));
+                Seen { stands, told: None }
             }
-            Self::Name(part) => evidence.name.to_ascii_lowercase().contains(part),
-        }
-    }
-
-    /// Description of the sign, for a warning; none where the code itself names the family.
-    pub(crate) fn told(self, stands: bool) -> Option<String> {
-        match (self, stands) {
-            (Self::MaskToken(text), true) => Some(format!("its tokenizer names the mask token {text:?}")),
-            (Self::Name(part), true) => Some(format!("its name contains {part:?}")),
-            (Self::Name(part), false) => Some(format!("its name does not contain {part:?}")),
-            _ => None,
-        }
+            Self::Name(part) => {
+                let stands = evidence.name.to_ascii_lowercase().contains(part);
+                let verb = if stands { "contains" } else { "does not contain" };
+                Seen { stands, told: Some(format!("its name {verb} {part:?}")) }
+            }
+            Self::Rule(rule) => rule(fields, evidence)?,
+        })
     }
 }
 
@@ -275,6 +289,11 @@ impl Family {
             _ => true,
         };
         expected_tensors(spec).into_iter().filter(|tensor| begins(tensor.role)).count()
+    }
+
+    /// Returns whether the models are causal and trained to guess tokens at masks.
+    pub fn trains_causal_masks(&self) -> bool {
+        self.trains_causal_masks
     }
 
     /// Returns whether the models are trained to fill masks.

@@ -23,6 +23,7 @@ pub(super) const FAMILY: Family = Family {
     blocks: transformers::BLOCKS,
     mask_texts: &["<|mdm_mask|>"],
     mask: None,
+    trains_causal_masks: false,
     qkv_bias: false,
     head_norms: false,
     full_precision_rope: true,

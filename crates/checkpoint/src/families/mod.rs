@@ -10,6 +10,7 @@ mod dream;
 pub(crate) mod experts;
 mod family;
 mod fast_dllm;
+mod i_dlm;
 mod llada;
 mod llada2;
 mod llada_moe;
@@ -30,7 +31,7 @@ pub(crate) use bounds::{
 use bounds::{check, divide};
 pub use choice::{FamilyChoice, UnknownFamily};
 pub use family::{DecodingDefaults, Family, Holes, LikelihoodConventions, MaskDraws, SamplerDefaults};
-pub(crate) use family::{Evidence, FirstToken, GgufConventions, Relative, Rows, Sign, Vocabulary};
+pub(crate) use family::{Evidence, FirstToken, GgufConventions, Relative, Rows, Seen, Sign, Vocabulary};
 pub(crate) use llada_moe::FAMILY as LLADA_MOE;
 
 /// Families that are read, in the order in which messages name them.
@@ -53,10 +54,12 @@ pub const FAMILIES: &[&Family] = &[
     &sdar_moe::SDAR,
     &llada2::FAMILY,
     &sdar_moe::RND1,
+    &i_dlm::FAMILY,
 ];
 
 /// Families that `config.json` does not tell from another one.
 pub(crate) const RELATIVES: &[Relative] = &[
+    Relative { of: &sdar::FAMILY, family: &i_dlm::FAMILY, sign: Sign::Rule(i_dlm::sign) },
     Relative { of: &llama::FAMILY, family: &stable_diffcoder::FAMILY, sign: Sign::Code("stable_diffcoder") },
     Relative { of: &qwen2::FAMILY, family: &open_dcoder::FAMILY, sign: Sign::MaskToken("<M>") },
     Relative { of: &a2d::QWEN2, family: &a2d::QWEN2_BLOCKS, sign: Sign::Name("bd3lm") },

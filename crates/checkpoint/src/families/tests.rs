@@ -55,7 +55,8 @@ fn a_family_is_no_more_than_its_constant() {
     assert_eq!(names.len(), expected_tensors(&spec).len());
     assert!(names.contains("model.words.weight") && names.contains("model.layers.1.mlp.last.weight"));
     let said = TokenIds::default();
-    let sources = Sources { family, spec: &spec, config: &said, generation: &said, tokenizer: None, file: "" };
+    let sources =
+        Sources { family, spec: &spec, config: &said, generation: &said, tokenizer: None, chosen: None, file: "" };
     let special = sources.resolve(&mut Vec::new()).unwrap();
     assert_eq!((special.mask, special.stop), (Some(90), vec![91, 92]));
     let prompt = (family.prompt)(&["Hi", "there"].map(|text| Message::new("user", text)), &RenderOptions::default());

@@ -24,6 +24,7 @@ pub(super) const CAUSAL: Family = Family {
     blocks: BLOCKS,
     mask_texts: &[],
     mask: None,
+    trains_causal_masks: false,
     qkv_bias: false,
     head_norms: false,
     full_precision_rope: false,

@@ -60,7 +60,7 @@ pub struct SharedArgs {
     /// Model: a directory, a .gguf file, or org/name of a hub [default: the built-in demo]
     #[arg(long, global = true, value_name = "PATH|ORG/NAME")]
     pub model: Option<String>,
-    /// Family that the model's files are read as, where they do not tell: NAME or NAME:shift=0|1,block=N|none
+    /// Family that the model's files are read as, where they do not tell: NAME or NAME:shift=0|1,block=N|none,mask=ID
     #[arg(long, global = true, value_name = "NAME[:...]")]
     pub family: Option<String>,
     /// Device: auto (the processor), cpu, cuda, cuda:N (experimental)
