@@ -63,17 +63,17 @@ impl serde::Serialize for Exactness {
 
 /// Returns what a pair of methods may claim, whatever they decode.
 pub fn exactness(decoder: &DecoderSpec, cache: &CacheSpec) -> Exactness {
-    exactness_with(decoder, cache, cache.traits().memory)
+    exactness_with(decoder, cache, cache.traits().memory, false)
 }
 
-/// Returns what a pair of methods may claim if the cache's slots depend on this.
-pub fn exactness_with(decoder: &DecoderSpec, cache: &CacheSpec, memory: Memory) -> Exactness {
+/// Returns what a pair of methods may claim if the cache's slots depend on this, and tokens are the most probable ones or not.
+pub fn exactness_with(decoder: &DecoderSpec, cache: &CacheSpec, memory: Memory, greedy: bool) -> Exactness {
+    let against = |other: &DecoderSpec| Exactness::Lossless { against: format!("{other}, cache {cache}") };
     match decoder.traits().promise {
         Promise::Reference | Promise::Official if cache.traits().exact => Exactness::Reference,
         Promise::OfRun(run) => Exactness::Lossless { against: run.into() },
-        Promise::SameAs(other) if memory == Memory::OfState => {
-            Exactness::Lossless { against: format!("{other}, cache {cache}") }
-        }
+        Promise::SameAs(other) if memory == Memory::OfState => against(&other),
+        Promise::Greedy(other) if greedy && memory == Memory::OfState => against(&other),
         _ => Exactness::Approximate,
     }
 }
@@ -269,7 +269,7 @@ mod tests {
              block only: omit eager, or use cache none or block"
         );
         for memory in [Memory::OfState, Memory::OfHistory] {
-            let claim = exactness_with(&"freedave".parse().unwrap(), &"none".parse().unwrap(), memory);
+            let claim = exactness_with(&"freedave".parse().unwrap(), &"none".parse().unwrap(), memory, true);
             assert_eq!(claim == Exactness::Approximate, memory == Memory::OfHistory);
         }
     }

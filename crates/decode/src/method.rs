@@ -119,6 +119,8 @@ pub enum Promise {
     Official,
     /// Tokens of this decoder over the same cache, if the cache's slots are a function of the canvas.
     SameAs(DecoderSpec),
+    /// The same at temperature 0 only. Above it, no promise about each token.
+    Greedy(DecoderSpec),
     /// Tokens of this run, over any cache.
     OfRun(&'static str),
 }

@@ -10,6 +10,8 @@ mod freedave_random;
 mod golden;
 #[path = "guided/main.rs"]
 mod guided;
+mod isd;
+mod isd_draws;
 mod methods;
 mod options;
 mod plans;

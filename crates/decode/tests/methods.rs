@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::common::{facts, options};
+use crate::common::{MASK_ID, facts, options};
 use demask_decode::{
     CacheSpec, DecoderSpec, Exactness, GuideOptions, OptionsError, Session,
     caches::CACHES,
@@ -45,6 +45,9 @@ program, written from the published description (`golden/README.md`).
   scripts, over thresholds too (`crates/decode/tests/freedave_random.rs`). Over a cache whose slots depend on earlier steps
   (`dkv`, `dllm`, `freecache:freeze=reference`) it is approximate, and one draft is static decoding forward by forward.
 * `guided:target=guide` is compared with the guide's own text (`crates/demask/tests/golden`).
+* `isd` and `selfspec` are compared with `ar` at several temperatures: on random scripts (`crates/decode/tests/isd.rs`,
+  `selfspec.rs`), and the answers of `isd:rule=pq` with the distribution of `ar` (`isd_draws.rs`). At temperature 0 the tokens of
+  `isd:rule=pq` and `isd:rule=released` are those of `ar` too, which no table here shows.
 
 What each specification demands, and the tests that hold it: [invariants](invariants.md).
 
@@ -67,6 +70,7 @@ What each specification demands, and the tests that hold it: [invariants](invari
 | `dense_opendcoder.json` | official | `static` | `none` |
 | `dense_opendcoder_p2.json` | official | `p2` | `none` |
 | `dense_stablediffcoder.json` | official | `static`, `threshold` | `block` |
+| `idlm_isd.json`, `idlm_isd_coupled.json`, `idlm_isd_pq.json`, `idlm_isd_released.json` | independent | `isd`, `ar` | `causal` |
 | `moe_llada_generate.json` | official | `static` | `none` |
 | `moe_llada2_generate.json` | official | `threshold` | `none` |
 | `moe_llada21_generate.json`, `moe_joint_threshold.json` | official | `edit` | `none` |
@@ -187,13 +191,14 @@ const FAMILIES: &[(&str, Mask, u32)] = &[
     ("Full attention (LLaDA, A2D mdlm)", Mask::Full, 0),
     ("Full attention, shifted (Dream, DiffuCoder, Open-dCoder)", Mask::Full, 1),
     ("Block-causal attention (SDAR, TraDo, Stable-DiffCoder, A2D bd3lm, Fast-dLLM v2)", Mask::blocks(4), 0),
-    ("Causal attention (Qwen2, Qwen3, Llama 3)", Mask::Causal, 1),
+    ("Causal attention (Qwen2, Qwen3, Llama 3, I-DLM), with a mask token", Mask::Causal, 1),
     ("Attention by pass (Nemotron-Labs-Diffusion)", Mask::Context { context: 0, block: 4 }, 0),
 ];
 
 /// Claim of a session with the defaults of both methods, or the reason why there is none.
 fn claim(mask: Mask, shift: u32, decoder: DecoderSpec, cache: CacheSpec) -> Result<Exactness, OptionsError> {
     let mut options = options(mask, shift, PROMPT, RESPONSE);
+    options.facts.mask_id = Some(MASK_ID);
     options.guide = decoder.traits().guide.map(|_| GuideOptions {
         facts: facts(Mask::Causal, 1),
         end_ids: Vec::new(),

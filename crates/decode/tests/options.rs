@@ -144,7 +144,7 @@ fn methods() {
     );
     assert_eq!(
         refusal(Mask::Causal, |options| options.decoder = "static".parse().unwrap()),
-        "decoder static cannot run a model with causal attention: use ar"
+        "decoder static cannot run a model with causal attention: use ar, isd"
     );
     assert_eq!(
         refusal(BLOCKS, |options| options.cache = "causal".parse().unwrap()),

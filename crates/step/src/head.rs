@@ -3,6 +3,7 @@
 use crate::{
     Position, Positions, TokenId, TokenList,
     needs::{Cost, SequenceNeeds},
+    random::{self, Use},
     room,
 };
 
@@ -17,8 +18,19 @@ pub struct HeadAsk {
     /// One per lane: the number of tokens given and of writes in the lane so far, which keys its randomness. Missing entries
     /// count as 0.
     pub states: Vec<u32>,
+    /// Keys the randomness of each position by the number of tokens before it, in place of the lane's state: what a decoder
+    /// from left to right has there, wherever the lane is.
+    pub in_order: bool,
     /// The tokens to judge, `[lanes, positions, judge_width]`, positions as in [`Predictions::positions`].
     pub judge: Vec<TokenId>,
+}
+
+impl HeadAsk {
+    /// Returns the key of the noise by which a position's token is drawn in a lane.
+    pub fn key(&self, lane: usize, position: Position) -> u64 {
+        let state = if self.in_order { position } else { self.states.get(lane).copied().unwrap_or(0) };
+        random::key(self.wanted.sampling.seed, Use::Token, position, state)
+    }
 }
 
 impl From<HeadRequest> for HeadAsk {

@@ -51,6 +51,7 @@ impl ForwardInput {
         piece.ask.wanted = self.ask.wanted.clone();
         piece.ask.only_where = self.ask.only_where;
         piece.ask.states.clone_from(&self.ask.states);
+        piece.ask.in_order = self.ask.in_order;
         piece.ask.judge.clear();
         let width = self.ask.wanted.judge_width;
         if width > 0 {
@@ -136,14 +137,14 @@ mod tests {
             };
             let judge = (100..108).collect();
             let wanted = HeadRequest { judge_width: 2, ..HeadRequest::default() };
-            let ask = HeadAsk { wanted, judge, states: vec![9], ..HeadAsk::default() };
+            let ask = HeadAsk { wanted, judge, states: vec![9], in_order: true, ..HeadAsk::default() };
             let whole = ForwardInput { sequence: 3, tokens: (2..12).collect(), plan: step, ask, blend: None };
             let (mut at, mut pieces, mut piece) = (0, Vec::new(), ForwardInput::default());
             while at < 10 {
                 let end = whole.plan.piece_end(at, 3);
                 whole.fill_piece(at..end, own, &mut piece);
                 assert_eq!(piece.plan.visible as usize, 2 + end, "a piece sees up to its own end");
-                assert_eq!((piece.sequence, &piece.ask.states), (3, &whole.ask.states));
+                assert_eq!((piece.sequence, &piece.ask.states, piece.ask.in_order), (3, &whole.ask.states, true));
                 assert_eq!(piece.plan.keep.is_some(), at == 0);
                 for position in piece.plan.predict.iter().chain(piece.plan.must.iter()) {
                     assert!(piece.plan.live.contains(piece.plan.predictor(position, own)), "its row is there");

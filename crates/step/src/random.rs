@@ -18,6 +18,12 @@ pub enum Use {
     Transfer,
     /// The order of positions under `alg_temp`.
     Order,
+    /// Noise on the logits of a draft that has a distribution of its own; the token id is mixed in.
+    Draft,
+    /// Records whether such a draft is accepted.
+    Check,
+    /// Noise on what is left where it is not; the token id is mixed in.
+    Correction,
 }
 
 /// A well-mixed 64-bit key for one use at one position in one state of the canvas.

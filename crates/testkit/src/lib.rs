@@ -108,4 +108,6 @@ pub mod naive;
 #[doc(hidden)]
 pub mod property;
 #[doc(hidden)]
+pub mod rounds;
+#[doc(hidden)]
 pub mod tiles;

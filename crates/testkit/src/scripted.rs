@@ -12,8 +12,7 @@ mod slots;
 use demask_step::{
     Blend, BlendWith, ConfidenceOf, Cost, DeviceError, DeviceId, HeadRequest, Judged, LayerRows, NO_TOKEN, Network,
     OpenError, Opened, Operations, OutOfMemory, Pages, PlanError, PlanLimits, Position, Predictions, Prefix,
-    PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId,
-    random::{self, Use},
+    PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId, random,
 };
 
 use prefixes::Prefixes;
@@ -181,11 +180,9 @@ impl Scripted {
                 let unconditional = other.and_then(|(plan, rows)| Some(rows[lane][plan.live.rank(row)?]));
                 let content = self.content(step, lane, (row, rows[lane][rank]), unconditional);
                 let content = if random::uniform(alone) < self.easy { random::mix(alone) } else { content };
-                let state = ask.states.get(lane).copied().unwrap_or(0);
                 let judged = (lane * out.positions.len() + at) * wanted.judge_width;
                 let judge = &ask.judge[judged..judged + wanted.judge_width];
-                let key = random::key(wanted.sampling.seed, Use::Token, position, state);
-                self.head(wanted, content, key, judge, out);
+                self.head(wanted, content, ask.key(lane, position), judge, out);
             }
         }
     }

@@ -64,7 +64,8 @@ impl CachePolicy for CausalCache {
         }
         let end = query.predict.last().unwrap_or(self.read);
         // A prediction that was refused is asked for again: its row must be live, so it is read again.
-        let from = self.read.min(end.saturating_sub(view.shift));
+        let first = query.predict.first().unwrap_or(self.read);
+        let from = self.read.min(first.saturating_sub(view.shift));
         plan.mask = view.layout.attention();
         plan.live.set_range(from..end);
         plan.visible = end;
@@ -78,19 +79,13 @@ impl CachePolicy for CausalCache {
         if plan.predict.is_empty() {
             return;
         }
+        // Of the rows that were fed, those whose tokens stand in the canvas now; those of masks are read again.
+        let from = plan.live.first().unwrap_or(self.read);
+        let fed = view.canvas.first_open_after(progress.held()) as Position;
+        let end = fed.min(plan.visible).max(from);
         match (plan.lanes, progress.draft) {
-            (Lanes::Canvas, _) => {
-                self.read = plan.visible;
-                self.written = self.read;
-            }
-            (Lanes::Drafts(_), Some(_)) => {
-                // Of the rows that were fed, those whose tokens stand in the canvas now.
-                let from = plan.live.first().unwrap_or(self.read);
-                let fed = view.canvas.first_open_after(progress.held()) as Position;
-                let end = fed.min(plan.visible).max(from);
-                self.keep = Some(from..end);
-                self.read = end;
-            }
+            (Lanes::Canvas, _) => (self.read, self.written) = (end, end),
+            (Lanes::Drafts(_), Some(_)) => (self.keep, self.read) = (Some(from..end), end),
             (Lanes::Drafts(_), None) => {}
         }
     }

@@ -7,9 +7,11 @@ mod entropy_bounded;
 mod factor;
 mod freedave;
 mod guided;
+mod isd;
 mod p2;
 mod selfspec;
 mod slowfast;
+mod speculation;
 mod static_decoding;
 mod threshold;
 
@@ -26,6 +28,7 @@ pub use entropy_bounded::{EntropyBounded, EntropyRule};
 pub use factor::{Factor, FactorRule};
 pub use freedave::{DraftRule, FreeDave, Mode};
 pub use guided::{Guided, Target, Writer};
+pub use isd::{DraftCheck, Isd};
 pub use p2::P2;
 pub use selfspec::SelfSpec;
 pub use slowfast::SlowFast;
@@ -45,6 +48,7 @@ pub static DECODERS: &[DecoderMethod] = &[
     DecoderMethod::of::<Guided>(),
     DecoderMethod::of::<Ar>(),
     DecoderMethod::of::<SelfSpec>(),
+    DecoderMethod::of::<Isd>(),
 ];
 
 impl Method for DecoderMethod {

@@ -4,16 +4,19 @@
 
 use demask_step::{HeadAsk, MaskKind, Position, Positions, Predictions, SequenceNeeds};
 
-use super::ar::{Ar, predicted};
+use super::{
+    ar::{Ar, predicted},
+    speculation::{self, Speculation},
+};
 use crate::{
-    error::{self, OptionsError},
+    error::OptionsError,
     event::Commit,
     layout::Layout,
     method::{DecoderKind, DecoderLoop, DecoderTraits, Promise, Setup},
     parameters,
     policy::CachePolicy,
     spec::Kind,
-    turn::{Accepted, Answer, Decoder, Intent, Judgement, Query, Turn, Turned, View},
+    turn::{Answer, Decoder, Intent, Query, Turn, Turned, View},
 };
 
 parameters! {
@@ -41,17 +44,7 @@ impl DecoderKind for SelfSpec {
     }
 
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
-        let found = setup.options.temperature;
-        if found > 0.0 {
-            return Err(error::greedy_only(Self::NAME, found));
-        }
-        if setup.options.cache.name() != "causal" {
-            let (decoder, cache) = (Self::NAME, &setup.options.cache);
-            return Err(error::unfit(format_args!(
-                "decoder {decoder} keeps the K/V of its causal passes, found cache {cache}: use cache causal"
-            )));
-        }
-        Ok(())
+        speculation::check(Self::NAME, setup)
     }
 }
 
@@ -61,7 +54,7 @@ impl DecoderLoop for SelfSpec {
             response: setup.layout.response() as Position,
             window: self.block,
             tau: self.tau,
-            drafts: Vec::with_capacity(self.block),
+            speculation: Speculation::with_capacity(self.block),
             found: Vec::with_capacity(self.block),
             role: Role::Read,
         })
@@ -85,7 +78,7 @@ struct Speculating {
     window: usize,
     tau: f32,
     /// Drafts of this cycle, by position from the first mask on once all are there.
-    drafts: Vec<Commit>,
+    speculation: Speculation,
     /// Predictions of one drafting pass.
     found: Vec<Commit>,
     role: Role,
@@ -94,7 +87,7 @@ struct Speculating {
 impl Speculating {
     /// Keeps what a drafting pass is sure of, or its best.
     fn draft(&mut self, asked: &Positions, predictions: &Predictions) {
-        let Self { drafts, found, tau, .. } = self;
+        let Self { speculation: Speculation { drafts }, found, tau, .. } = self;
         found.clear();
         let open = |&position: &Position| drafts.iter().all(|draft| draft.position != position);
         found.extend(asked.iter().filter(open).filter_map(|position| predicted(predictions, position)));
@@ -105,32 +98,14 @@ impl Speculating {
             let surer = |best: Commit, next: Commit| if next.confidence > best.confidence { next } else { best };
             drafts.extend(found.iter().copied().reduce(surer));
         }
-        self.drafts.sort_unstable_by_key(|draft| draft.position);
-    }
-
-    /// Takes the drafts that came true and the token behind them.
-    fn verify(&mut self, first: Position, predictions: &Predictions, turn: &mut Turn<'_>) {
-        let progress = &mut *turn.progress;
-        let judged = (first..).map_while(|position| predicted(predictions, position));
-        for (index, commit) in judged.enumerate() {
-            progress.targets.push(Judgement { draft: 0, commit, by_guide: false });
-            progress.commits.push(commit);
-            if self.drafts.get(index).is_none_or(|draft| draft.token != commit.token) {
-                break;
-            }
-        }
-        let held = progress.commits.iter().zip(&self.drafts);
-        progress.accepted = held.take_while(|(commit, draft)| commit.token == draft.token).count();
-        progress.rejected = self.drafts.len() - progress.accepted;
-        progress.draft = Some(Accepted { lane: 0, commits: progress.accepted });
-        progress.drafted.commits.extend_from_slice(&self.drafts);
-        progress.drafted.sizes.push(self.drafts.len());
-        self.drafts.clear();
+        drafts.sort_unstable_by_key(|draft| draft.position);
     }
 }
 
 impl Decoder for Speculating {
-    fn ask(&self, _ask: &mut HeadAsk) {}
+    fn ask(&self, ask: &mut HeadAsk) {
+        speculation::ask(ask);
+    }
 
     fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
         let window = self.window.min(layout.len());
@@ -151,7 +126,7 @@ impl Decoder for Speculating {
             query.predict.push(next);
             return Intent::Predict;
         }
-        if self.drafts.len() < (end - next) as usize {
+        if self.speculation.drafts.len() < (end - next) as usize {
             self.role = Role::Draft;
             query.ahead = true;
             query.predict.set_range(next..end);
@@ -159,10 +134,7 @@ impl Decoder for Speculating {
             self.role = Role::Verify;
             query.predict.set_range(next..length.min(end + 1));
         }
-        if !self.drafts.is_empty() {
-            query.branches.commits.extend_from_slice(&self.drafts);
-            query.branches.sizes.push(self.drafts.len());
-        }
+        self.speculation.run(query);
         Intent::Predict
     }
 
@@ -171,7 +143,10 @@ impl Decoder for Speculating {
         match self.role {
             Role::Read => turn.progress.commits.extend(predicted(answer.predictions, next)),
             Role::Draft => self.draft(&answer.plan.hint, answer.predictions),
-            Role::Verify => self.verify(next, answer.predictions, turn),
+            Role::Verify => {
+                let pass = (next, answer.predictions);
+                self.speculation.verify(answer.plan, pass, turn.progress, |found, _| found);
+            }
         }
         Turned::Settled
     }

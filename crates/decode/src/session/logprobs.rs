@@ -37,11 +37,13 @@ impl Logprobs {
                 let open = predictions.positions.iter().filter(|&at| canvas.is_masked(at) || changes(at));
                 open.for_each(|position| self.take(predictions, 0, position));
             }
-            Lanes::Drafts(_) => {
-                plan.must.iter().for_each(|position| self.take(predictions, 0, position));
-                for Judgement { draft, commit, .. } in progress.targets.iter().filter(|target| !target.by_guide) {
-                    self.take(predictions, *draft, commit.position);
-                }
+            Lanes::Drafts(_) => plan.must.iter().for_each(|position| self.take(predictions, 0, position)),
+        }
+        for Judgement { draft, commit, .. } in progress.targets.iter().filter(|target| !target.by_guide) {
+            self.take(predictions, *draft, commit.position);
+            // A decoder may draw by itself.
+            if let Some(predicted) = self.predicted.get_mut(commit.position as usize) {
+                *predicted = (commit.token, commit.confidence);
             }
         }
     }
@@ -132,21 +134,26 @@ mod tests {
     #[test]
     fn of_drafts_only_what_decided_is_noted() {
         let (mut known, canvas) = (Logprobs::new(3, 2), Canvas::new(&[], 3, Some(9)));
-        let target = |draft, position, by_guide| Judgement {
+        let target = |draft, (position, token, confidence), by_guide| Judgement {
             draft,
-            commit: Commit { position, token: 0, confidence: 0.0 },
+            commit: Commit { position, token, confidence },
             by_guide,
         };
-        let targets = vec![target(1, 1, false), target(1, 2, true)];
+        let targets = vec![target(1, (1, 5, 0.25), false), target(1, (2, 6, 1.0), true)];
         let plan = StepPlan { lanes: Lanes::Drafts(2), ..StepPlan::default() };
         known.note(&plan, &predictions(), &Progress { targets, ..Progress::default() }, &canvas);
         let best = [(7, 0.75_f32.ln()), (5, 0.25_f32.ln())];
         assert_eq!(known.of(1), Some(Logprob { log_probability: 0.25_f32.ln(), top: &best }));
         assert_eq!(known.of(2), None);
-        let progress = Progress { targets: vec![target(1, 2, false)], ..Progress::default() };
+        let progress = Progress { targets: vec![target(1, (2, 6, 1.0), false)], ..Progress::default() };
         known.note(&plan, &predictions(), &progress, &canvas);
         assert_eq!(known.of(2), Some(Logprob { log_probability: 0.0, top: &[(6, 0.0)] }), "there is no second token");
         known.forget(2);
         assert_eq!(known.of(2), None);
+        // A decoder that draws by itself says what it drew.
+        let progress = Progress { targets: vec![target(1, (2, 9, 0.5), false)], ..Progress::default() };
+        known.note(&plan, &predictions(), &progress, &canvas);
+        known.settle(2, 9, 0.5);
+        assert_eq!(known.of(2), Some(Logprob { log_probability: 0.5_f32.ln(), top: &[(6, 0.0)] }));
     }
 }

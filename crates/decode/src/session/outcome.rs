@@ -162,7 +162,8 @@ impl Session {
         if self.options.rule.is_some() {
             return Exactness::Approximate;
         }
-        legality::exactness_with(&self.options.decoder, &self.options.cache, self.cache.memory())
+        let SessionOptions { decoder, cache, temperature, .. } = &self.options;
+        legality::exactness_with(decoder, cache, self.cache.memory(), *temperature == 0.0)
     }
 
     /// Returns how the answer was made.

@@ -49,6 +49,26 @@ impl Kept {
     }
 }
 
+impl SessionOptions {
+    /// Returns what is wanted of the head whatever decodes.
+    pub(crate) fn wanted(&self) -> HeadRequest {
+        HeadRequest {
+            // Forbidden alone: the mask keeps its share of the softmax, as in all families' own programs.
+            forbid: self.facts.mask_id.into_iter().chain(self.suppress.iter().copied()).collect(),
+            mute: self.mute.iter().copied().collect(),
+            sampling: Sampling {
+                temperature: self.temperature,
+                top_k: self.top_k,
+                top_p: self.top_p,
+                order: self.filter_order,
+                confidence: self.traits().confidence.unwrap_or(self.confidence),
+                seed: self.seed,
+            },
+            ..HeadRequest::default()
+        }
+    }
+}
+
 /// Needs of each sequence on the diffusion model: the canvas's and, with guidance, the unconditional one's.
 pub(super) fn needs(
     options: &SessionOptions,
@@ -69,22 +89,8 @@ pub(super) fn needs(
 /// One request for each sequence, with everything in it that never changes, and room for all that does.
 pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, needs: &[SequenceNeeds]) -> Vec<ForwardInput> {
     let causal = options.facts.mask == Mask::Causal;
-    let wanted = HeadRequest {
-        // Forbidden alone: the mask keeps its share of the softmax, as in all families' own programs.
-        forbid: options.facts.mask_id.into_iter().chain(options.suppress.iter().copied()).collect(),
-        mute: options.mute.iter().copied().collect(),
-        sampling: Sampling {
-            temperature: options.temperature,
-            top_k: options.top_k,
-            top_p: options.top_p,
-            order: options.filter_order,
-            confidence: options.traits().confidence.unwrap_or(options.confidence),
-            seed: options.seed,
-        },
-        ..HeadRequest::default()
-    };
     let only_where = options.facts.mask_id.filter(|_| !causal);
-    let mut ask = HeadAsk { wanted, only_where, ..HeadAsk::default() };
+    let mut ask = HeadAsk { wanted: options.wanted(), only_where, ..HeadAsk::default() };
     decoder.ask(&mut ask);
     ask.wanted.top = ask.wanted.top.max(options.top_logprobs.unwrap_or(0));
     let request = |(sequence, needs): (usize, &SequenceNeeds)| {

@@ -1,6 +1,6 @@
 //! End of a response, and of its decoding.
 
-use demask_step::{Position, TokenId};
+use demask_step::{Mask, Position, TokenId};
 
 use crate::{canvas::Canvas, event::Finish, layout::Layout, method::SessionOptions, stop_rule::StopRule};
 
@@ -142,8 +142,13 @@ impl Ending {
         start.map(|start| Fill { start: start as Position, token: self.fill })
     }
 
-    /// Reports whether a block finished before this position ends decoding: drafts may have reached beyond it.
+    /// Reports whether a block finished before this position ends decoding, or an end of a text that is written from left to
+    /// right: drafts may have reached beyond it.
     pub(super) fn is_over_before(&self, canvas: &Canvas, layout: &Layout, position: Position) -> bool {
+        if self.rule == StopRule::Prefix && layout.attention() == Mask::Causal {
+            let mut fresh = layout.response() + self.scanned..position as usize;
+            return fresh.any(|place| self.is_end(canvas, place));
+        }
         let mut finished = self.unchecked..layout.block_of(position);
         finished.any(|block| canvas.is_complete(layout.block(block)) && self.stops_behind(canvas, layout, block))
     }

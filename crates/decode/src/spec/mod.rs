@@ -466,7 +466,7 @@ mod tests {
     fn mistakes_get_one_clear_line() {
         assert_eq!(
             refusal("treshold:tau=0.9"),
-            "unknown decoder \"treshold\", did you mean \"threshold\"? (known: static, threshold, factor, entropy_bounded, slowfast, edit, p2, freedave, guided, ar, selfspec)"
+            "unknown decoder \"treshold\", did you mean \"threshold\"? (known: static, threshold, factor, entropy_bounded, slowfast, edit, p2, freedave, guided, ar, selfspec, isd)"
         );
         assert_eq!(
             refusal("threshold:tua=0.9"),

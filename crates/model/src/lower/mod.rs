@@ -1,7 +1,7 @@
 //! Lowering of plans to rows: pure integer code, the only place where a position becomes a row.
 
 use demask_step::{
-    BlendWith, Cost, Drift, Judged, Lanes, LayerRows, Positions, Predictions, SequenceNeeds, SequenceStep, random, room,
+    BlendWith, Cost, Drift, Judged, Lanes, LayerRows, Positions, Predictions, SequenceNeeds, SequenceStep, room,
 };
 use demask_tensor::{
     BlendRows, HeadOutput, HeadRow, Launch, NO_ROW, PAGE, PageCopy, ProbeLaunch, Rows, Segment, SlotCopy,
@@ -261,11 +261,10 @@ fn lower_head(spec: &ArchSpec, step: &SequenceStep<'_>, index: usize, part: &mut
                 continue;
             };
             part.answers.push(launch.head.rows.len() as u32);
-            let state = ask.states.get(lane).copied().unwrap_or(0);
             launch.head.rows.push(HeadRow {
                 row: part.first_row + (before + row) as u32,
                 request: index as u32,
-                key: random::key(ask.wanted.sampling.seed, random::Use::Token, position, state),
+                key: ask.key(lane, position),
             });
             let judged = (lane * part.positions.len() + rank) * width;
             launch.head.judge.extend_from_slice(&ask.judge[judged..judged + width]);

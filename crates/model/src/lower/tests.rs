@@ -1,6 +1,8 @@
 //! Lowering worked out by hand.
 
-use demask_step::{Blend, BlockRules, HeadAsk, HeadRequest, Keep, Mask, Probe, SequenceId, SequenceNeeds, StepPlan};
+use demask_step::{
+    Blend, BlockRules, HeadAsk, HeadRequest, Keep, Mask, Probe, SequenceId, SequenceNeeds, StepPlan, random,
+};
 
 use super::*;
 use crate::{Rope, RopeScaling};
@@ -108,13 +110,16 @@ fn shifted_models_read_the_row_before_and_lanes_skip_what_they_hold() {
     let mut plan = plan(&[9, 10, 11], 20, &[10, 11]);
     plan.must = [12].into_iter().collect();
     let wanted = HeadRequest { judge_width: 1, ..HeadRequest::default() };
-    let ask = HeadAsk { wanted, only_where: Some(99), states: vec![40], judge: vec![7, 8, 9] };
+    let ask = HeadAsk { wanted, only_where: Some(99), states: vec![40], judge: vec![7, 8, 9], ..HeadAsk::default() };
     let found = lower(&spec(1), &[step(&[1, 99, 2], &plan, &ask)], &[sequence(&SequenceNeeds::default())]);
     // 10 is masked and read from row 9; 11 holds token 2; 12 is not live, so nothing says that it is held.
     let rows: Vec<u32> = found.launch.head.rows.iter().map(|head| head.row).collect();
     assert_eq!(rows, [0, 2]);
     assert_eq!(found.launch.head.judge, [7, 9]);
     assert_eq!(found.launch.head.rows[0].key, random::key(0, random::Use::Token, 10, 40));
+    let in_order = HeadAsk { in_order: true, ..ask.clone() };
+    let ordered = lower(&spec(1), &[step(&[1, 99, 2], &plan, &in_order)], &[sequence(&SequenceNeeds::default())]);
+    assert_eq!(ordered.launch.head.rows[0].key, random::key(0, random::Use::Token, 10, 10), "whatever the lane holds");
     let judged = |rank, log_probability, best| Judged { rank, log_probability, best };
     let output = HeadOutput {
         tokens: vec![50, 51],

@@ -138,7 +138,7 @@ impl Case {
         let facts = |mask, shift| ModelFacts {
             mask,
             shift,
-            mask_id: (mask != Mask::Causal).then_some(MASK_ID),
+            mask_id: Some(MASK_ID),
             vocab: VOCAB,
             context: 4096,
             layers: 2,
