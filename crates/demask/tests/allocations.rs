@@ -125,6 +125,10 @@ fn forwards_of_the_scheduler() {
     for decoder in ["selfspec:block=3", "selfspec:block=5,tau=0.02"] {
         ticks_of(&context, decoder, "causal", 0.0);
     }
+    let causal = ArchSpec { attention: Mask::Causal, shift: 1, ..specs().remove(2).1 };
+    for decoder in ["isd", "isd:stride=9"] {
+        ticks_of(&causal, decoder, "causal", 0.0);
+    }
     for (decoder, cache) in [
         ("static", "dkv:refresh=4"),
         ("static", "dkv:variant=greedy"),

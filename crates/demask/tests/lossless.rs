@@ -81,6 +81,52 @@ fn freedave_i1_i6_i8_i14_networks_give_the_tokens_of_static_decoding() {
     }
 }
 
+/// Self-speculation writes the tokens of `ar`, bit by bit, at any temperature: rows do not depend on what runs beside them, and
+/// draws are keyed by the tokens before a position (specs/families.md#7.2).
+#[test]
+fn causal_self_speculation_writes_the_tokens_of_ar() {
+    let checkpoints = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt");
+    let (mut tokens, mut forwards) = (0, 0);
+    for (device, all) in devices() {
+        for (name, decoders) in [
+            ("idlm-toy", ["isd", "isd:stride=7", "isd:stride=2"]),
+            ("tiny-qwen3", ["isd", "isd:stride=7", "isd:stride=2"]),
+            ("dense-nemotron-toy", ["selfspec", "selfspec:block=5", "selfspec:block=8,tau=0.4"]),
+        ] {
+            for dtype in [DtypeChoice::F32, DtypeChoice::Bf16] {
+                if !all && (name, dtype) != ("idlm-toy", DtypeChoice::Bf16) {
+                    continue;
+                }
+                let mut model = device.load(&checkpoints.join(name), dtype).unwrap();
+                let mut facts = model.info().facts().clone();
+                facts.mask_id = facts.mask_id.or(Some(facts.vocab as u32 - 9));
+                for temperature in [0.0, 0.7, 1.0] {
+                    let gen_length = if device == Device::EmulatedGpu { 12 } else { 60 };
+                    let canvas = CanvasSpec::Prompt { tokens: (1..14).collect(), gen_length };
+                    let options = |decoder: &str| SessionOptions {
+                        temperature,
+                        seed: 7,
+                        top_p: 0.95,
+                        stop: StopRule::Never,
+                        decoder: decoder.parse().unwrap(),
+                        cache: "causal".parse().unwrap(),
+                        ..SessionOptions::new(facts.clone(), canvas.clone())
+                    };
+                    let (expected, _) = run(&mut model, &options("ar"));
+                    for decoder in decoders {
+                        let (found, [own, _]) = run(&mut model, &options(decoder));
+                        assert_eq!(found, expected, "{name} {dtype} {device} {decoder} temperature {temperature}");
+                        if name == "idlm-toy" {
+                            (tokens, forwards) = (tokens + found.len(), forwards + own);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(tokens * 10 > forwards * 13, "guesses come true: {tokens} tokens in {forwards} forwards");
+}
+
 /// K/V of a block that is stored beside a prediction are the bits of a store of its own: so are all confidences that follow.
 #[test]
 fn stores_that_ride_along_change_no_bit() {

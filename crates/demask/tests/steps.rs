@@ -97,7 +97,7 @@ fn facts(family: &Family) -> ModelFacts {
     ModelFacts {
         mask,
         shift: family.shift() as u32,
-        mask_id: (mask != Mask::Causal).then_some(VOCABULARY as TokenId - 1),
+        mask_id: Some(VOCABULARY as TokenId - 1),
         vocab: VOCABULARY,
         context: 4096,
         layers: 3,

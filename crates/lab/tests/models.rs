@@ -29,7 +29,8 @@ what the weights were trained for where no file does, of a GGUF file that says `
 `shift` is the distance from a row to the position that it predicts. *Seeded* blocks start with the token that the pass
 predicts that stores what lies before them. Decoder and cache are those that decode if none is named; `docs/methods.md` has
 the others. `selfspec` with cache `causal` writes the tokens of `ar` of the same weights (Nemotron-Labs-Diffusion), and so does
-`isd` (I-DLM). `mask=ID` gives a causal model without a mask one, for `isd`: an id that no text has.
+`isd` (I-DLM). `mask=ID` gives a causal model without a mask one, for `isd`: an id that no text has. No released file of I-DLM has been
+loaded here: its signs follow from its authors' training files, and how many guesses come true is their figure.
 The samplers of LLaDA2.1 and Open-dCoder that change what they have written are `edit` and `p2`: no file says that a LLaDA2 is 2.1.
 RND1 is decoded as its authors do ([specs/families.md#6.7](specs/families.md#6.7)): schedule `rnd1`, remasking `entropy`, 256
 positions of which the last is kept for an end, at most 256 steps, temperature 0.1.

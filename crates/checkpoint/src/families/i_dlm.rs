@@ -1,5 +1,5 @@
-//! I-DLM: a Qwen3 whose masks are trained under causal attention; its files bear SDAR's class name (
-//! specs/families.md#7).
+//! I-DLM: a Qwen3 whose masks are trained under causal attention; its files bear SDAR's class name
+//! (specs/families.md#7).
 
 use demask_step::FilterOrder;
 

@@ -7,7 +7,7 @@ use demask::{Chat, plain};
 use crate::{
     args::ChatArgs,
     output,
-    settings::{Request, Settings, generate_options, guide, long_canvas, refuse_logprobs},
+    settings::{Request, Settings, generate_options, guide, notes, refuse_logprobs},
     show::{Show, Ways},
 };
 
@@ -21,9 +21,7 @@ pub fn run(settings: &Settings, args: &ChatArgs) -> anyhow::Result<()> {
     // There must be room for an answer to the shortest message; longer canvases are checked as they come.
     let request = Request { prompt: chat.with(""), options, guide };
     let (model, _) = request.load(request.open(&settings.source, settings.screen)?, device, settings.screen)?;
-    if let Some(note) = long_canvas(model.info(), &request.options) {
-        settings.screen.remark(&note);
-    }
+    notes(model.info(), &request.options).for_each(|note| settings.screen.remark(&note));
     let invite = io::stdin().is_terminal();
     if invite {
         settings.screen.remark(&format!("{}: /reset forgets, /exit ends", model.name()));

@@ -20,7 +20,7 @@ use crate::{
     files::OutFile,
     load::Source,
     output,
-    settings::{Request, Settings, long_canvas, refuse_logprobs},
+    settings::{Request, Settings, notes, refuse_logprobs},
     show::{Show, Ways},
 };
 
@@ -49,9 +49,7 @@ pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
     if let Some(note) = beyond_the_demo(&settings.source, &request.prompt) {
         screen.remark(&note);
     }
-    if let Some(note) = long_canvas(model.info(), &request.options) {
-        screen.remark(&note);
-    }
+    notes(model.info(), &request.options).for_each(|note| screen.remark(&note));
     if args.trace_predictions {
         answer.record();
     }

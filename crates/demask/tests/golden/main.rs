@@ -7,6 +7,7 @@
 mod cases;
 #[path = "../common/device.rs"]
 mod device;
+mod idlm;
 mod parameters;
 mod rnd1;
 
@@ -94,6 +95,7 @@ tests_on_devices! {
     forward_f32: |on| forward_cases(on, DtypeChoice::F32, F32_TOLERANCE);
     forward_bf16: |on| forward_cases(on, DtypeChoice::Bf16, BF16_TOLERANCE);
     decode: decode_cases;
+    idlm_decode: idlm::cases;
 }
 
 fn own_folder() -> PathBuf {
@@ -342,8 +344,10 @@ fn decode_cases(on: Devices) {
     let mut failures = Vec::new();
     for device in on.in_type(DtypeChoice::F32) {
         let mut models = BTreeMap::new();
-        for path in files(&folder, "decode") {
-            let file = DecodeFile::read(&path);
+        let of_rounds =
+            |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(idlm::FILES));
+        for path in files(&folder, "decode").iter().filter(|path| !of_rounds(path)) {
+            let file = DecodeFile::read(path);
             let (mut passed, mut failed) = (0, 0);
             // No kernel of GPUs computes experts.
             if device == Device::EmulatedGpu && file.cases.iter().any(|case| case.model.starts_with("moe-")) {
