@@ -110,6 +110,34 @@ fn inspect_tells_what_is_in_a_checkpoint() {
     }
 }
 
+/// An I-DLM is told by a sign, and its masks are trained; those of a causal model of another family are not.
+#[test]
+fn inspect_and_generate_tell_whether_masks_were_trained() {
+    let model = project("golden/ckpt/idlm-toy");
+    let text = demask(&["inspect", &model]).success();
+    assert!(text.contains("family      I-DLM, causal attention\n") && text.contains("special     mask 93, "), "{text}");
+    let sign = "warning     it is taken for I-DLM, because its name contains \"idlm\", trained for decoder isd with stride 4; \
+                `--family` names another one";
+    assert!(text.contains(sign), "{text}");
+    let answer = |model: &str, more: &[&str]| {
+        let prompt = ["--prompt-tokens", "3,4,5,6,7", "--gen-length", "24", "--ignore-eos", "--json"];
+        demask(&[&["generate", "--model", model][..], &prompt, more].concat())
+    };
+    let [own, ar] = ["isd", "ar"].map(|decoder| answer(&model, &["--decoder", decoder]));
+    assert!(!own.stderr.contains("note: "), "{}", own.stderr);
+    let [own, ar] = [own.json(), ar.json()];
+    assert_eq!(own["tokens"], ar["tokens"]);
+    assert_eq!(own["receipt"]["against"], "ar, cache causal");
+    assert!(own["receipt"]["forwards"].as_u64() < ar["receipt"]["forwards"].as_u64());
+    let base = project("golden/ckpt/idlm-base-toy");
+    let refused = answer(&base, &["--decoder", "isd"]);
+    assert!(refused.stderr.contains("the model names no mask token: load it as"), "{}", refused.stderr);
+    let named = answer(&base, &["--decoder", "isd", "--family", "qwen3:mask=93"]);
+    assert!(named.stderr.contains("note: Qwen3 was not trained with masks"), "{}", named.stderr);
+    let ar = answer(&base, &["--decoder", "ar", "--family", "qwen3:mask=93"]);
+    assert_eq!(named.json()["tokens"], ar.json()["tokens"]);
+}
+
 #[test]
 fn memory_is_what_a_loaded_model_takes() {
     let told = demask(&["inspect", "--json"]).json();
