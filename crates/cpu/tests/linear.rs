@@ -350,7 +350,7 @@ fn no_rows_are_no_work() {
     let pool = Pool::new(2);
     for linear in kernel_list() {
         let packed = pack(&linear, 4, 4, &[1.0; 16]);
-        assert_eq!(matmul(&linear, &pool, &[], &packed, None), []);
+        assert!(matmul(&linear, &pool, &[], &packed, None).is_empty());
     }
 }
 

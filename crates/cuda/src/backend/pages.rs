@@ -382,7 +382,7 @@ mod tests {
         gpu.fail_from_now_on("gone");
         let mut pages = Vec::new();
         assert!(matches!(store.allocate(2, PLAIN, &mut pages), Err(Failure::Device(_))));
-        assert_eq!(pages, []);
+        assert!(pages.is_empty());
         store.allocate_nothing(2, &mut pages);
         assert_eq!(pages.len(), 2);
         store.release(&pages);
