@@ -11,12 +11,8 @@
 mod draws;
 mod plan;
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    sync::LazyLock,
-};
-
 use demask_checkpoint::MaskDraws;
+use demask_engine::cache_salt;
 use demask_step::{
     Blend, BlendWith, ForwardInput, Job, Mask, Need, Pending, Position, Predictions, Prefix, SequenceNeeds, TokenId,
 };
@@ -299,9 +295,7 @@ impl LikelihoodTask {
     /// Lets it share K and V of what its texts begin with among requests of the same salt alone.
     #[must_use]
     pub fn salted(self, salt: Option<&str>) -> Self {
-        static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-        // 0 is the number of no salt.
-        Self { salt: salt.map_or(0, |salt| KEY.hash_one(salt).max(1)), ..self }
+        Self { salt: salt.map_or(0, cache_salt), ..self }
     }
 
     /// The leading tokens of every text.

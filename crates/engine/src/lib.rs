@@ -47,7 +47,7 @@ pub use health::Pulse;
 pub use ids::{NetworkId, RequestId};
 pub use network::NetworkCounters;
 pub use output::OutputQueue;
-pub use params::{Class, Tenant};
+pub use params::{Class, Tenant, cache_salt};
 pub use request::{Request, Spent};
 pub use scheduler::{Ran, Refused, Scheduler, Totals};
 pub use text::{Detokenizer, Text};

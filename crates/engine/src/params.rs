@@ -1,6 +1,10 @@
 //! How requests share an engine: priority, deadline, weight, tenant.
 
-use std::time::Instant;
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::LazyLock,
+    time::Instant,
+};
 
 /// Class of a request: its priority, deadline, share and tenant.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,4 +41,11 @@ impl Default for Class {
     fn default() -> Self {
         Self { priority: 0, deadline: None, weight: 1.0, tenant: Tenant::default() }
     }
+}
+
+/// Returns the number of a salt that separates prefixes ([`Prefix::salt`](demask_step::Prefix)): the same as long as this process
+/// runs, and nobody outside can tell which texts have the same one. 0 is the number of no salt.
+pub fn cache_salt(salt: &str) -> u64 {
+    static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    KEY.hash_one(salt).max(1)
 }

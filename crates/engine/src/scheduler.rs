@@ -1,20 +1,20 @@
 //! The owner of networks: lets requests enter, joins their steps into forwards, feeds them, and hands them over when they
 //! end.
 
+mod memory;
+
 use std::time::{Duration, Instant};
 
-use demask_step::{
-    DeviceError, DeviceId, Network, OpenError, OutOfMemory, Pending, Position, Prefix, Price, SequenceId, SequenceNeeds,
-};
+use demask_step::{DeviceError, DeviceId, Network, Pending, SequenceId, SequenceNeeds};
 
 use crate::{
     error::{Busy, RequestError, SubmitError},
     faults::Faults,
     ids::{NetworkId, RequestId},
-    memory::{Bill, Growths, Ledgers, Quote, bills},
+    memory::{Growths, Ledgers},
     network::{Host, NetworkCounters},
     params::Tenant,
-    queue::{Entry, Queue},
+    queue::Queue,
     request::{Observer, Request},
 };
 
@@ -289,26 +289,6 @@ impl<N: Network + ?Sized> Scheduler<N> {
         Ok(self.ledgers.check_ever(&bills)?)
     }
 
-    /// Returns the memory of each device that a request takes when it is opened, and that it is promised: all that it may ever
-    /// take, or what it is likely to.
-    fn bills(&self, request: &Request, on: &[NetworkId], all: bool) -> Result<Vec<Bill>, OpenError> {
-        let quote = |network: NetworkId, needs: &SequenceNeeds| {
-            let host = self.network(network)?;
-            let opening = host.price(needs);
-            let likely = |opens_with| opens_with + self.growths.likely(needs.positions.saturating_sub(opens_with));
-            let opens_with = needs.opens_with.filter(|_| !all).map(likely);
-            let promised = if needs.opens_with.is_none() {
-                opening.clone()
-            } else {
-                host.price(&SequenceNeeds { opens_with, ..needs.clone() })
-            };
-            let quote = |opening, promised: Price| Quote { network, opening, promised: promised.own };
-            Some(opening.and_then(|opening| promised.map(|promised| quote(opening, promised))))
-        };
-        let needs = request.job().needs().iter();
-        bills(needs.filter_map(|need| quote(*on.get(need.network)?, &need.sequence)))
-    }
-
     /// Gives up a request that waits or runs, and hands it over; none if it is over or was never there.
     pub fn cancel(&mut self, id: RequestId) -> Option<Box<Request>> {
         self.cancel_all(|request| request.id == id).pop()
@@ -384,179 +364,6 @@ impl<N: Network + ?Sized> Scheduler<N> {
     /// Returns the requests that run.
     pub fn running(&self) -> impl Iterator<Item = &Request> {
         self.running.iter().map(|request| &**request)
-    }
-
-    /// Opens sequences for waiting requests, as far as there is memory.
-    fn admit(&mut self, over: &mut Vec<Box<Request>>) {
-        // Until something comes or goes, there is room for none that there was no room for before.
-        if !std::mem::take(&mut self.stirred) || self.waiting.len() == 0 {
-            return;
-        }
-        let mut waiting = std::mem::replace(&mut self.waiting, Queue::new(PATIENCE));
-        let forwards = self.counters.forwards;
-        let running: Vec<u64> = self.running.iter().map(|running| running.tenant().id).collect();
-        let entered = |tenant: u64| running.iter().filter(|&&of| of == tenant).count();
-        self.held_back = false;
-        self.stirred = waiting.admit(forwards, entered, |mut request| {
-            if !request.preempted && self.is_being_filled(&request) {
-                self.held_back = true;
-                return Entry::HeldBack(request);
-            }
-            match self.open(&mut request) {
-                Ok(()) => {
-                    self.running.push(request);
-                    Entry::Left
-                }
-                Err(RequestError::Open(OpenError::Memory(_))) if !self.running.is_empty() => Entry::Blocked(request),
-                Err(RequestError::Open(OpenError::Memory(error))) if request.preempted => {
-                    request.run_out_of_memory(error);
-                    let request = self.given_up(request);
-                    over.push(request);
-                    Entry::Left
-                }
-                Err(error) => {
-                    self.counters.refused += 1;
-                    let request = self.refused(request, error);
-                    over.push(request);
-                    Entry::Left
-                }
-            }
-        });
-        self.waiting = waiting;
-    }
-
-    /// Reports whether a request that runs is about to write what this one begins with. The wait is for that forward alone: what
-    /// the other one writes is published right after it, and if it ends before, the first of those that wait takes its place.
-    fn is_being_filled(&self, request: &Request) -> bool {
-        let mut needs = request.job().needs().iter().enumerate();
-        needs.any(|(index, need)| {
-            let Some(&id) = request.on.get(need.network) else { return false };
-            let Some(host) = self.hosts.get(id.0).and_then(Option::as_ref) else { return false };
-            if !host.keeps_prefixes() || !self.running.iter().any(|running| running.is_filling()) {
-                return false;
-            }
-            let prefix = request.job().begins(index);
-            let mut fillers = self.running.iter().flat_map(|running| running.filling(id));
-            !prefix.tokens.is_empty() && fillers.any(|filler| host.network.gains(prefix, filler))
-        })
-    }
-
-    /// Opens all sequences of a request, or none.
-    fn open(&mut self, request: &mut Request) -> Result<(), RequestError> {
-        for &id in &request.on {
-            match self.hosts.get(id.0).and_then(Option::as_ref).map(|host| &host.failed) {
-                Some(None) => {}
-                Some(Some(error)) => return Err(error.clone().into()),
-                None => return Err(RequestError::Broken("a network went away while work waited for it")),
-            }
-        }
-        // One that was preempted comes back when it need not be again on its own account.
-        let all = request.preempted || !self.preempts;
-        let (tenant, bills) = (request.tenant(), self.bills(request, &request.on, all)?);
-        self.ledgers.check_now(&bills)?;
-        self.evict(request, &bills);
-        let needs = request.job().needs();
-        let (mut sequences, mut filled) = (Vec::with_capacity(needs.len()), Vec::<Position>::new());
-        for (index, need) in needs.iter().enumerate() {
-            let id = request.on[need.network];
-            let Some(host) = &mut self.hosts[id.0] else { continue };
-            let begins = if host.keeps_prefixes() { request.job().begins(index) } else { Prefix::default() };
-            match host.open(&need.sequence, begins, tenant) {
-                Ok(opened) => {
-                    sequences.push((id, opened.sequence));
-                    filled.push(opened.filled);
-                }
-                Err(error) => {
-                    self.close_sequences(&sequences, tenant);
-                    return Err(error.into());
-                }
-            }
-        }
-        self.ledgers.pay(&bills);
-        request.enter(sequences, bills, &filled);
-        Ok(())
-    }
-
-    /// Takes memory for what running requests see next, the oldest first. Where it does not suffice, the youngest of those
-    /// whose memory grows waits again; one that is alone ends with what is settled.
-    fn grow(&mut self, seen: &mut Observer<'_>) {
-        let short = |request: &Request| request.wants_room().is_some();
-        while let Some(place) = self.place(short, false) {
-            if let Err(error) = self.grow_one(place) {
-                match self.place(|request| !request.is_fixed() && request.end.is_none(), true) {
-                    Some(youngest) if self.running.len() > 1 => self.preempt(youngest),
-                    _ => {
-                        self.running[place].run_out_of_memory(error);
-                        self.running[place].show(seen);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Finds the oldest running request for which `of` returns true, or the youngest: of the lowest priority, the last that came.
-    fn place(&self, of: impl Fn(&Request) -> bool, youngest: bool) -> Option<usize> {
-        let found = self.running.iter().enumerate().filter(|(_, request)| of(request));
-        let age = |(_, request): &(usize, &Box<Request>)| (-i64::from(request.class.priority), request.id);
-        let found = if youngest { found.max_by_key(age) } else { found.min_by_key(age) };
-        found.map(|(place, _)| place)
-    }
-
-    /// Takes memory for what a running request sees next of one of its sequences.
-    fn grow_one(&mut self, place: usize) -> Result<(), OutOfMemory> {
-        let request = &mut self.running[place];
-        let Some((sequence, positions)) = request.wants_room() else { return Ok(()) };
-        let (id, name) = request.open.sequences[sequence];
-        let Some(host) = &self.hosts[id.0] else { return Ok(()) };
-        let (device, needed) = (host.device, host.network.growth(name, positions));
-        let available = self.ledgers.left(device);
-        if needed > available {
-            return Err(OutOfMemory { needed, available });
-        }
-        self.evict_to(device, available - needed);
-        let request = &mut self.running[place];
-        if let Some(host) = &mut self.hosts[id.0] {
-            request.open.room[sequence] = host.network.grow(name, positions)?.max(positions);
-        }
-        if let Some(bill) = request.open.bills.iter_mut().find(|bill| bill.device == device) {
-            self.ledgers.add(bill, needed);
-        }
-        request.count_bytes();
-        Ok(())
-    }
-
-    /// Closes the sequences of a running request, to be opened again later. What it has published stays until the memory is
-    /// needed.
-    fn preempt(&mut self, place: usize) {
-        self.counters.preempted += 1;
-        let mut request = self.close(place, true);
-        request.preempt();
-        self.waiting.push(request);
-    }
-
-    /// Makes room for a request that is about to enter: idle pages are as good as free, and go where they would not fit beside
-    /// it. The pages that it begins with itself go last, and are part of its bill.
-    fn evict(&mut self, request: &Request, bills: &[Bill]) {
-        for bill in bills {
-            let left = self.ledgers.left(bill.device);
-            let mut left = left.saturating_sub(bill.taken).saturating_sub(bill.growth);
-            for (index, need) in request.job().needs().iter().enumerate() {
-                if let Some(host) = &mut self.hosts[request.on[need.network].0]
-                    && host.device == bill.device
-                    && host.keeps_prefixes()
-                {
-                    left = left.saturating_add(host.network.spare(request.job().begins(index)));
-                }
-            }
-            self.evict_to(bill.device, left);
-        }
-    }
-
-    /// Gives idle pages of a device up, until they take no more than so many bytes.
-    fn evict_to(&mut self, device: DeviceId, mut bytes: u64) {
-        for host in self.hosts.iter_mut().flatten().filter(|host| host.device == device) {
-            bytes = bytes.saturating_sub(host.network.evict(bytes));
-        }
     }
 
     fn close_sequences(&mut self, sequences: &[(NetworkId, SequenceId)], tenant: Tenant) {

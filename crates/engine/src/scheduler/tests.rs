@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use demask_step::OutOfMemory;
+use demask_step::{OpenError, OutOfMemory};
 use demask_testkit::property;
 use job::{Manner, Part, Steps, part, plain, reads};
 use machine::{FREE, Log, Machine, PIECE};
