@@ -1,6 +1,8 @@
 //! Distributions that rows of logits stand for, where decoding draws by itself: those that the head draws from, by the same
 //! rules.
 
+use std::cmp::Ordering;
+
 use demask_step::{
     ConfidenceOf, FilterOrder, HeadRequest, Position, Predictions, Sampling, TokenId,
     random::{gumbel, token_bits},
@@ -84,9 +86,8 @@ impl Rows {
         self.read(logits);
         let Sampling { temperature, top_k, top_p, order, .. } = self.wanted.sampling;
         if top_k > 0 || top_p < 1.0 {
-            // Best first, as filters count them.
-            self.left.sort_unstable_by(|left, right| right.1.total_cmp(&left.1).then(left.0.cmp(&right.0)));
-            let first = self.left.iter().copied().find(|&(token, _)| self.wanted.allows(token));
+            let allowed = self.left.iter().copied().filter(|&(token, _)| self.wanted.allows(token));
+            let first = allowed.min_by(better);
             match order {
                 FilterOrder::TopKFirst => {
                     keep_best(&mut self.left, top_k);
@@ -146,26 +147,36 @@ impl Rows {
     }
 }
 
-/// Keeps the `k` best tokens of a sorted list, and those that tie with the last of them; 0 keeps all.
-fn keep_best(sorted: &mut Vec<(TokenId, f32)>, k: u32) {
-    if let Some(&(_, last)) = (k as usize).checked_sub(1).and_then(|last| sorted.get(last)) {
-        sorted.truncate(sorted.partition_point(|left| left.1 >= last));
+/// Order of tokens by their logits: the largest first, of equal ones the lowest id.
+fn better(left: &(TokenId, f32), right: &(TokenId, f32)) -> Ordering {
+    right.1.total_cmp(&left.1).then(left.0.cmp(&right.0))
+}
+
+/// Keeps the `k` best tokens, in any order, and those that tie with the last of them; 0 keeps all.
+fn keep_best(left: &mut Vec<(TokenId, f32)>, k: u32) {
+    if let Some(last) = (k as usize).checked_sub(1).filter(|&last| last < left.len()) {
+        let (_, &mut (_, last), _) = left.select_nth_unstable_by(last, better);
+        left.retain(|left| left.1 >= last);
     }
 }
 
-/// Keeps tokens of a sorted list until the probability of those before one exceeds `p`.
-fn keep_probable(sorted: &mut Vec<(TokenId, f32)>, p: f32, temperature: f32) {
-    let Some(&(_, most)) = sorted.first().filter(|_| p < 1.0) else { return };
+/// Keeps tokens, best first, until the probability of those before one exceeds `p`; 1 keeps all.
+fn keep_probable(left: &mut Vec<(TokenId, f32)>, p: f32, temperature: f32) {
+    if p >= 1.0 {
+        return;
+    }
+    left.sort_unstable_by(better);
+    let Some(&(_, most)) = left.first() else { return };
     let weight = |left: &(TokenId, f32)| (f64::from(left.1 - most) / f64::from(temperature)).exp();
-    let bound = f64::from(p) * sorted.iter().map(weight).sum::<f64>();
+    let bound = f64::from(p) * left.iter().map(weight).sum::<f64>();
     let mut before = 0.0;
-    let kept = sorted.iter().take_while(|left| {
+    let passes = |left: &&(TokenId, f32)| {
         let passes = before <= bound;
         before += weight(left);
         passes
-    });
-    let kept = kept.count();
-    sorted.truncate(kept);
+    };
+    let kept = left.iter().take_while(passes).count();
+    left.truncate(kept);
 }
 
 #[cfg(test)]

@@ -62,9 +62,8 @@ impl DecoderKind for Isd {
     }
 
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
-        speculation::check(Self::NAME, setup)?;
         match setup.options.facts.mask_id {
-            Some(_) => Ok(()),
+            Some(_) => speculation::check(Self::NAME, setup),
             None => Err(error::unfit(format_args!(
                 "decoder {} guesses at masks, and the model names no mask token: load it as `family` NAME:mask=ID, with an \
                  id that no text has, or use ar",
