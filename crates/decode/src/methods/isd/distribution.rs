@@ -87,7 +87,7 @@ impl Rows {
         let Sampling { temperature, top_k, top_p, order, .. } = self.wanted.sampling;
         if top_k > 0 || top_p < 1.0 {
             let allowed = self.left.iter().copied().filter(|&(token, _)| self.wanted.allows(token));
-            let first = allowed.min_by(better);
+            let first = allowed.min_by(|&left, &right| better(left, right));
             match order {
                 FilterOrder::TopKFirst => {
                     keep_best(&mut self.left, top_k);
@@ -148,14 +148,14 @@ impl Rows {
 }
 
 /// Order of tokens by their logits: the largest first, of equal ones the lowest id.
-fn better(left: &(TokenId, f32), right: &(TokenId, f32)) -> Ordering {
+fn better(left: (TokenId, f32), right: (TokenId, f32)) -> Ordering {
     right.1.total_cmp(&left.1).then(left.0.cmp(&right.0))
 }
 
 /// Keeps the `k` best tokens, in any order, and those that tie with the last of them; 0 keeps all.
 fn keep_best(left: &mut Vec<(TokenId, f32)>, k: u32) {
     if let Some(last) = (k as usize).checked_sub(1).filter(|&last| last < left.len()) {
-        let (_, &mut (_, last), _) = left.select_nth_unstable_by(last, better);
+        let (_, &mut (_, last), _) = left.select_nth_unstable_by(last, |&left, &right| better(left, right));
         left.retain(|left| left.1 >= last);
     }
 }
@@ -165,7 +165,7 @@ fn keep_probable(left: &mut Vec<(TokenId, f32)>, p: f32, temperature: f32) {
     if p >= 1.0 {
         return;
     }
-    left.sort_unstable_by(better);
+    left.sort_unstable_by(|&left, &right| better(left, right));
     let Some(&(_, most)) = left.first() else { return };
     let weight = |left: &(TokenId, f32)| (f64::from(left.1 - most) / f64::from(temperature)).exp();
     let bound = f64::from(p) * left.iter().map(weight).sum::<f64>();
