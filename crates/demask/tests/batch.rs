@@ -7,7 +7,13 @@ use demask::{Error, Generation, Model, Options, Prompt, Request};
 
 pub fn load(name: &str) -> Model {
     let files = ModelFiles::directory(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo").join(name)).unwrap();
-    Model::load(files, &DeviceOptions::default(), &mut |_| true).unwrap()
+    alike(Model::load(files, &DeviceOptions::default(), &mut |_| true).unwrap())
+}
+
+/// Lets a model keep no prefixes, so that equal requests are computed alike.
+fn alike(model: Model) -> Model {
+    model.set_prefix_cache(0).unwrap();
+    model
 }
 
 /// A model with guides, each with a name of its own or that of its model.
@@ -20,7 +26,7 @@ pub fn load_guided(name: &str, guides: &[Option<&str>]) -> Model {
         Some(name) => opened.guided_by_named(*name, open("demo-qwen")).unwrap(),
         None => opened.guided_by(open("demo-qwen")).unwrap(),
     });
-    opened.load(&DeviceOptions::default(), &[], &mut |_| true).unwrap()
+    alike(opened.load(&DeviceOptions::default(), &[], &mut |_| true).unwrap())
 }
 
 /// The model, to be driven by hand.
