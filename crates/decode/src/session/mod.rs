@@ -299,8 +299,9 @@ impl Session {
     }
 
     /// Plans the first forward anew, for a canvas whose first slots are filled. What is asked stays: a decoder is asked
-    /// once.
+    /// once. A store that is not needed any more counts all the same: NFE are those of the method, whatever others left.
     fn begin_behind(&mut self, filled: Position) {
+        let stored = self.phase == Phase::Upkeep || self.rides;
         self.cache.resume(filled);
         match self.phase {
             Phase::Upkeep => self.advance(),
@@ -312,6 +313,9 @@ impl Session {
                 self.fill_requests();
             }
             Phase::Help | Phase::Over => {}
+        }
+        if stored && self.phase != Phase::Upkeep && !self.rides {
+            self.tally.counts.nfe += self.cache.nfe(self.requests.len());
         }
     }
 

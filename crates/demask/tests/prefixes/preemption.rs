@@ -1,30 +1,61 @@
 //! Memory as it is used: requests enter with what they are likely to take, give it up where it does not suffice, and go on to
 //! the bit.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::ControlFlow};
 
 use demask::internals::{
-    decode::{Counts, Finish, ModelFacts},
-    step::{Job, TokenId},
+    decode::{Counts, Finish, ModelFacts, Session},
+    engine::RequestId,
+    step::{Job, SequenceNeeds, TokenId},
 };
 
-use super::{ALL, Bench, PAGE, commits, exactness::methods, session, tokens};
+use super::{ALL, Bench, Finished, PAGE, commits, exactness::methods, session, tokens};
 use crate::common::Dice;
 
 /// A bench whose sequences may have so many pages.
 fn small(kind: &str, prefixes: u64, pages: u64) -> Bench {
     let mut bench = Bench::of(kind, prefixes);
-    // Shared buffers grow with the first requests.
-    for &method in methods(bench.facts.mask).iter().cycle().take(8) {
-        bench.submit(session(&bench.facts, &tokens(240), 8, method));
+    // Shared buffers grow with the first requests, which end early: that is likely from here on.
+    for &method in methods(bench.facts.mask) {
+        for _ in 0..3 {
+            bench.submit(session(&bench.facts, &tokens(120), 5 * PAGE, method));
+            bench.submit(session(&bench.facts, &tokens(240), 5 * PAGE, method));
+        }
     }
     while !bench.scheduler.is_idle() {
-        bench.step();
+        step_to(&mut bench, |_| Some(4));
     }
     let device = bench.scheduler.network(bench.network).unwrap().available().0;
     bench.scheduler.limit(device, (pages + 1) * bench.page_bytes());
     bench.scheduler.network_mut(bench.network).unwrap().evict(0);
     bench
+}
+
+/// One step, in which answers end once so many of their tokens are settled.
+fn step_to(bench: &mut Bench, length: impl Fn(RequestId) -> Option<usize>) -> Vec<Finished> {
+    let mut over = Vec::new();
+    let mut look = |request: &mut demask::Request| {
+        let length = length(request.id());
+        if let (Some(length), Some(session)) = (length, request.session_mut())
+            && session.settled() >= length
+        {
+            session.finish_at(length);
+        }
+        ControlFlow::Continue(())
+    };
+    bench.scheduler.step(&mut look, &mut over);
+    over.into_iter().map(Finished::of).collect()
+}
+
+/// Runs a session alone, up to so many tokens.
+fn run_to(bench: &mut Bench, session: Session, length: usize) -> Session {
+    bench.submit(session);
+    loop {
+        if let Some(one) = step_to(bench, |_| Some(length)).pop() {
+            one.end.unwrap();
+            return one.work;
+        }
+    }
 }
 
 /// Pages are taken as the canvas fills, and the receipt has what was written.
@@ -57,13 +88,13 @@ fn the_youngest_goes_on_to_the_bit() {
                 prompt[0] = first;
                 session(&bench.facts, &prompt, 5 * PAGE, method)
             };
-            let (mut plain, mut bench) = (Bench::of(kind, 0), small(kind, prefixes, 11));
+            let mut plain = Bench::of(kind, 0);
+            let needs = SequenceNeeds { opens_with: None, ..make(&plain, 3).needs()[0].sequence.clone() };
+            let whole = plain.scheduler.network(plain.network).unwrap().price(&needs).unwrap().own;
+            // Two of them have room, drafts included.
+            let mut bench = small(kind, prefixes, 2 * whole / plain.page_bytes());
             let firsts = [3, 4, 5];
             let expected: Vec<_> = firsts.map(|first| commits(&mut plain.run(make(&plain, first)))).into();
-            // What is likely is known from here on: much less than the length.
-            let mut short = session(&bench.facts, &tokens(PAGE), 5 * PAGE, method);
-            short.keep(4);
-            bench.run(short);
             let ids = firsts.map(|first| bench.submit(make(&bench, first)));
             let mut over = HashMap::new();
             while over.len() < 3 {
@@ -128,18 +159,21 @@ fn random_pressure(seed: u64) -> usize {
             prompt[part..].iter_mut().for_each(|token| *token = 3 + dice.below(60) as TokenId);
             prompt.truncate(4 + dice.below(100));
             let mut session = session(facts, &prompt, 134, methods[index as usize % methods.len()]);
-            session.keep(4 + dice.below(130));
             session.set_salt(u64::from(dice.chance(10)));
-            session
+            (session, 4 + dice.below(130))
         };
-        let expected: Vec<_> = (0..6).map(|index| commits(&mut plain.run(make(&plain.facts, index)))).collect();
+        let alone = |index: u64, plain: &mut Bench| {
+            let (session, length) = make(&plain.facts, index);
+            commits(&mut run_to(plain, session, length))
+        };
+        let expected: Vec<_> = (0..6).map(|index| alone(index, &mut plain)).collect();
         let (mut next, mut running) = (0, HashMap::new());
         while next < expected.len() || !bench.scheduler.is_idle() {
             if next < expected.len() && dice.chance(30) {
-                let session = make(&bench.facts, next as u64);
+                let (session, length) = make(&bench.facts, next as u64);
                 let request = demask::Request::new(session);
                 if let Ok(id) = bench.scheduler.submit(request, &[bench.network]) {
-                    running.insert(id, next);
+                    running.insert(id, (next, length));
                 }
                 next += 1;
             }
@@ -149,8 +183,8 @@ fn random_pressure(seed: u64) -> usize {
                 bench.scheduler.cancel(id);
                 running.remove(&id);
             }
-            for mut one in bench.step() {
-                let Some(index) = running.remove(&one.id) else { continue };
+            for mut one in step_to(&mut bench, |id| running.get(&id).map(|&(_, length)| length)) {
+                let Some((index, _)) = running.remove(&one.id) else { continue };
                 one.end.unwrap();
                 preempted += one.work.counts().preempted;
                 assert_eq!(commits(&mut one.work), expected[index], "{kind} request {index} of seed {seed}");
