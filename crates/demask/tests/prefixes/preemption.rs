@@ -153,7 +153,7 @@ fn random_pressure(seed: u64) -> usize {
         bench.scheduler.network_mut(bench.network).unwrap().keep_prefixes(keeps);
         let methods = methods(plain.facts.mask);
         let make = |facts: &ModelFacts, index: u64| {
-            let mut dice = Dice::new(seed ^ index / 2);
+            let mut dice = Dice::new(seed ^ (index / 2));
             let mut prompt = tokens(120);
             let part = [0, 31, 40, 64, 100][dice.below(5)];
             prompt[part..].iter_mut().for_each(|token| *token = 3 + dice.below(60) as TokenId);

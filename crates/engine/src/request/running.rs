@@ -113,7 +113,7 @@ impl Request {
     /// Learns that its sequences were closed, for it to wait again.
     pub(crate) fn preempt(&mut self) {
         self.preempted = true;
-        self.guarded(|job| job.preempted());
+        self.guarded(Job::preempted);
     }
 
     /// Ends its answer with what is settled, since there is no memory for more.

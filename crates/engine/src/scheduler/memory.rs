@@ -123,9 +123,9 @@ impl<N: Network + ?Sized> Scheduler<N> {
     /// Finds the oldest running request for which `of` returns true, or the youngest: of the lowest priority, the last that came.
     fn place(&self, of: impl Fn(&Request) -> bool, youngest: bool) -> Option<usize> {
         let found = self.running.iter().enumerate().filter(|(_, request)| of(request));
-        let age = |(_, request): &(usize, &Box<Request>)| (-i64::from(request.class.priority), request.id);
-        let found = if youngest { found.max_by_key(age) } else { found.min_by_key(age) };
-        found.map(|(place, _)| place)
+        let ages = found.map(|(place, request)| (-i64::from(request.class.priority), request.id, place));
+        let found = if youngest { ages.max() } else { ages.min() };
+        found.map(|(.., place)| place)
     }
 
     /// Takes memory for what a running request sees next of one of its sequences.
