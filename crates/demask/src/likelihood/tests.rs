@@ -159,6 +159,8 @@ fn the_same_canvas_is_not_asked_up_to_128_times() {
 #[test]
 fn a_context_is_read_once_for_all_options() {
     let model = model("tiny-qwen3");
+    // One after the other they would share the context, too.
+    model.set_prefix_cache(0).unwrap();
     for top in [None, Some(3)] {
         let how = LikelihoodOptions { top, ..LikelihoodOptions::default() };
         let options = options();
