@@ -186,25 +186,27 @@ fn ticks_of(spec: &ArchSpec, decoder: &str, cache: &str, cfg_scale: f32) {
     let session = Session::new(options).unwrap();
     scheduler.submit(Request::new(session), &[network]).unwrap();
     let mut over = Vec::with_capacity(1);
-    let mut tick = || {
+    let mut tick = |scheduler: &mut Scheduler<_>| {
         let mut look = |request: &mut Request| {
             request.session_mut().unwrap().events().for_each(drop);
             ControlFlow::Continue(())
         };
         scheduler.step(&mut look, &mut over);
         // What ends gives back what it held.
-        usize::from(over.is_empty())
+        over.is_empty()
     };
     for _ in 0..10 {
-        tick();
+        tick(&mut scheduler);
     }
-    let mut ticks = 0;
-    // To the end: refreshes come late.
-    let allocations = count(|| {
-        while tick() > 0 {
-            ticks += 1;
-        }
-    });
+    let (mut ticks, mut allocations, mut goes_on) = (0, 0, true);
+    // To the end: refreshes come late. Where pages are taken, the system is asked how much memory there is.
+    while goes_on {
+        let used = |scheduler: &Scheduler<_>| scheduler.network_counters(network).unwrap().pages.used;
+        let before = used(&scheduler);
+        let here = count(|| goes_on = tick(&mut scheduler));
+        allocations += if used(&scheduler) > before { 0 } else { here };
+        ticks += usize::from(goes_on);
+    }
     assert!(ticks >= 5, "{decoder} {cache} ended before it was measured");
     assert_eq!(allocations, 0, "in {ticks} ticks behind the first ten: {decoder} {cache} guidance {cfg_scale}");
 }
