@@ -355,8 +355,9 @@ class Engine(Closing):
         Raises `OptionsError` if the model has no such estimate (block-causal ones), `PromptError` if one of both is empty.
         """
         found = _native.score(self._native, native(context), text("the continuation", continuation), (draws, cfg_scale, seed, top))
-        log_probability, tokens, logprobs, *counts = found
-        return Score(log_probability, tokens, [Logprob(*one) for one in logprobs], *counts)
+        log_probability, tokens, logprobs, forwards, flops, seconds, cached_tokens = found
+        known = [Logprob(*one) for one in logprobs]
+        return Score(log_probability, tokens, known, forwards, flops, seconds, cached_tokens)
 
     def logits(self, tokens: Iterable[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float32]:
         """Runs a forward over tokens with the model's own attention, and returns raw logits as f32, `[tokens, vocabulary]`, not

@@ -107,11 +107,12 @@ fn exemplars_are_computed_once_in_each_row() {
     for width in [1, 4] {
         let carried = carry_out(EXEMPLARS, width);
         let [first, again, whole] = ["first", "again", "whole"].map(|row| carried.cached(row));
-        let computed_first = first.iter().filter(|&&cached| cached == 0).count();
-        assert_eq!(computed_first, 1, "one item computes the exemplars, whoever enters with it: {first:?}");
+        for row in [&first, &again] {
+            let computed = row.iter().filter(|&&cached| cached == 0).count();
+            assert_eq!(computed, 1, "one item of each row computes the exemplars, whoever enters with it: {row:?}");
+        }
         let least = first.iter().filter(|&&cached| cached > 0).min().unwrap();
         assert!(*least >= 128, "the exemplars of the others were there: {first:?}");
-        assert_eq!(again.iter().sum::<u64>(), first.iter().sum::<u64>(), "a row begins without what one before left");
         assert_eq!(whole, [0; 4]);
         for (shared, whole) in carried.records("first").iter().zip(carried.records("whole")) {
             assert_eq!((&shared.output, &shared.verdict), (&whole.output, &whole.verdict));
