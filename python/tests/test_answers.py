@@ -73,7 +73,7 @@ def test_tokens_nfe_and_receipts_are_the_binarys(binary: Callable[..., dict[str,
     compared = 0
     for model, question, options in runs(count):
         if model not in engines:
-            engines[model] = demask.load(ROOT / "demo" / model, threads=2)
+            engines[model] = demask.load(ROOT / "demo" / model, threads=2, prefix_cache=0)
         flags = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
         try:
             own = engines[model].generate(question, **options)
