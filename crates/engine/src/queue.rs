@@ -9,8 +9,8 @@ const LOOK_AHEAD: usize = 256;
 /// before.
 const ENTRIES: usize = 64;
 
-/// Waiting requests. Those that were preempted enter first, and are never overtaken; the others in turns by tenant, of a tenant by priority, deadline, arrival; but one that was overtaken
-/// long enough is first.
+/// Waiting requests. Those that were preempted enter first, and nothing overtakes them. The others enter in turns by tenant, of a
+/// tenant by priority, deadline, arrival, but one that was overtaken long enough is the first of them.
 pub(crate) struct Queue {
     waiting: Vec<Box<Request>>,
     /// Forwards for which a request that waits for memory may be overtaken.
@@ -98,13 +98,13 @@ impl Queue {
         mut enter: impl FnMut(Box<Request>) -> Entry,
     ) -> bool {
         self.order(entered);
-        // What has run goes on before anything else begins.
-        self.waiting.sort_by_key(|request| !request.preempted);
         let patience = self.patience;
         let overdue = |request: &Request| request.blocked.is_some() && request.age(forwards) >= patience;
         if let Some(first) = self.overdue(&overdue) {
             self.waiting[..=first].rotate_right(1);
         }
+        // What has run goes on before anything else begins.
+        self.waiting.sort_by_key(|request| !request.preempted);
         let (mut waiting, mut blocked, mut entered) = (std::mem::take(&mut self.waiting).into_iter(), 0, 0);
         while entered < ENTRIES
             && let Some(request) = waiting.next()

@@ -315,12 +315,15 @@ impl<N: Network + ?Sized> Scheduler<N> {
     /// Ends the requests that still wait although their deadline has passed, and appends them to `over`.
     pub fn expire(&mut self, now: Instant, over: &mut Vec<Box<Request>>) {
         let late = self.waiting.take(|request| request.is_late(now));
-        self.counters.expired += late.len() as u64;
         // Others may have waited after them.
         self.stirred |= !late.is_empty();
         for request in late {
-            let request =
-                if request.preempted { self.given_up(request) } else { self.refused(request, RequestError::Expired) };
+            let request = if request.preempted {
+                self.given_up(request)
+            } else {
+                self.counters.expired += 1;
+                self.refused(request, RequestError::Expired)
+            };
             over.push(request);
         }
     }
@@ -333,6 +336,11 @@ impl<N: Network + ?Sized> Scheduler<N> {
         if request.end.is_none() {
             let over = matches!(request.job().pending(), Pending::Done);
             request.end = Some(if over { Ok(()) } else { Err(RequestError::Expired) });
+        }
+        match request.end {
+            Some(Ok(())) => self.counters.done += 1,
+            Some(Err(RequestError::Expired)) => self.counters.expired += 1,
+            _ => self.counters.failed += 1,
         }
         request
     }

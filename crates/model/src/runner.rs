@@ -359,7 +359,8 @@ impl<B: Backend> Network for Runner<B> {
         let (mut filled, mut copied) = (0, None);
         if self.shares(needs) {
             let mut pages = Vec::new();
-            let found = self.prefixes.hold(prefix, needs.positions, &mut pages);
+            // A copy needs pages of its own, which are those that it opens with.
+            let found = self.prefixes.hold(prefix, needs.opening(), &mut pages);
             copied = found.copied;
             filled = sequence.begin(found.shared, pages);
         }

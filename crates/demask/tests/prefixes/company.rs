@@ -105,7 +105,10 @@ fn whoever_is_given_up_leaves_no_page_held() {
                 let mut next = bench.run(second(&bench));
                 assert_eq!(commits(&mut next), expected, "{kind} {method:?} behind {steps} steps of another");
                 let cached = next.counts().cached;
-                assert!(cached <= left * PAGE && (left == 0 || cached > 0), "{kind} {method:?} {steps}: {cached}");
+                // The last page may be whole, or in part.
+                let (least, most) = (left.saturating_sub(1).min(3) * PAGE, left * PAGE);
+                assert!((least..=most).contains(&cached), "{kind} {method:?} {steps}: {cached} of {left} pages");
+                assert_eq!(cached > 0, left > 0, "{kind} {method:?} {steps}");
             }
             assert!(most >= 3, "{kind} {method:?}");
         }
