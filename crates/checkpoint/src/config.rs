@@ -76,10 +76,10 @@ fn related(
     let mut found = family;
     for relative in RELATIVES.iter().filter(|relative| relative.of == family) {
         let seen = relative.sign.seen(fields, evidence)?;
-        if seen.stands {
+        if seen.found {
             found = relative.family;
         }
-        if let Some(sign) = seen.told {
+        if let Some(sign) = seen.reason {
             warnings.push(Warning::FamilyBySign { family: found.name, sign });
         }
     }

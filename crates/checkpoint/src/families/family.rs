@@ -89,13 +89,13 @@ pub(crate) enum Sign {
     Rule(fn(&Fields<'_>, Evidence<'_>) -> Result<Seen, CheckpointError>),
 }
 
-/// What was seen of a sign.
+/// Result of a look for a sign.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// Records whether the sign is there.
-    pub stands: bool,
-    /// What was seen, for a warning; none where the code itself names the family, or nothing is in doubt.
-    pub told: Option<String>,
+    pub found: bool,
+    /// Reason for the choice, for a warning; none where the code itself names the family, or nothing is in doubt.
+    pub reason: Option<String>,
 }
 
 /// Evidence for a family beside `config.json`.
@@ -112,19 +112,19 @@ impl Sign {
     pub(crate) fn seen(self, fields: &Fields<'_>, evidence: Evidence<'_>) -> Result<Seen, CheckpointError> {
         Ok(match self {
             Self::MaskToken(text) => {
-                let stands = evidence.mask_token == Some(text);
-                let told = || format!("its tokenizer names the mask token {text:?}");
-                Seen { stands, told: stands.then(told) }
+                let found = evidence.mask_token == Some(text);
+                let reason = || format!("its tokenizer names the mask token {text:?}");
+                Seen { found, reason: found.then(reason) }
             }
             Self::Code(part) => {
                 let values = fields.get("auto_map").and_then(Value::as_object).into_iter().flat_map(|map| map.values());
-                let stands = values.filter_map(Value::as_str).any(|code| code.contains(part));
-                Seen { stands, told: None }
+                let found = values.filter_map(Value::as_str).any(|code| code.contains(part));
+                Seen { found, reason: None }
             }
             Self::Name(part) => {
-                let stands = evidence.name.to_ascii_lowercase().contains(part);
-                let verb = if stands { "contains" } else { "does not contain" };
-                Seen { stands, told: Some(format!("its name {verb} {part:?}")) }
+                let found = evidence.name.to_ascii_lowercase().contains(part);
+                let verb = if found { "contains" } else { "does not contain" };
+                Seen { found, reason: Some(format!("its name {verb} {part:?}")) }
             }
             Self::Rule(rule) => rule(fields, evidence)?,
         })

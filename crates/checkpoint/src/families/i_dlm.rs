@@ -24,18 +24,19 @@ pub(super) fn sign(fields: &Fields<'_>, evidence: Evidence<'_>) -> Result<Seen, 
     let masks = fields.optional_count("block_size", MOST_MASKS)?;
     let causal = fields.optional_flag("use_regular_causal")?;
     if let Some(causal) = causal {
-        return Ok(Seen { stands: causal, told: Some(format!("config.json says use_regular_causal {causal}")) });
+        return Ok(Seen { found: causal, reason: Some(format!("config.json says use_regular_causal {causal}")) });
     }
     let name = evidence.name.to_ascii_lowercase();
     if let Some(part) = ["i-dlm", "idlm"].into_iter().find(|part| name.contains(part)) {
-        return Ok(Seen { stands: true, told: Some(format!("its name contains {part:?}{}", stride(masks))) });
+        return Ok(Seen { found: true, reason: Some(format!("its name contains {part:?}{}", stride(masks))) });
     }
     match masks {
         Some(masks) if !masks.is_multiple_of(4) => {
-            let told = format!("its block_size is {masks} and those of SDAR are multiples of 4{}", stride(Some(masks)));
-            Ok(Seen { stands: true, told: Some(told) })
+            let reason =
+                format!("its block_size is {masks} and those of SDAR are multiples of 4{}", stride(Some(masks)));
+            Ok(Seen { found: true, reason: Some(reason) })
         }
-        _ => Ok(Seen { stands: false, told: doubt(fields, masks)? }),
+        _ => Ok(Seen { found: false, reason: doubt(fields, masks)? }),
     }
 }
 

@@ -205,7 +205,7 @@ impl Draws {
         drawn.map_or(found, |token| Commit { token, confidence: self.rows.confidence(logits, token, guess), ..found })
     }
 
-    /// Returns the draft if it stands, else its correction.
+    /// Returns the draft if it is accepted, else its correction.
     fn settle(&mut self, index: usize, draft: Commit, found: Commit, predictions: &Predictions) -> Commit {
         let [checked, corrected] = [Use::Check, Use::Correction].map(|purpose| self.key(purpose, found.position));
         let (Some(logits), Some(guess)) = (self.rows.of(predictions, found.position), self.guesses.get(index)) else {
@@ -216,8 +216,8 @@ impl Draws {
         } else {
             self.rows.filtered(logits, &mut self.own);
         }
-        let stands = random::uniform(checked) * guess.share(draft.token) < self.own.share(draft.token);
-        let drawn = if stands {
+        let accepted = random::uniform(checked) * guess.share(draft.token) < self.own.share(draft.token);
+        let drawn = if accepted {
             Some(draft.token)
         } else {
             self.rest.beyond(&self.own, guess);
