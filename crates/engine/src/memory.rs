@@ -39,7 +39,7 @@ pub(crate) struct Quote {
 }
 
 impl Ledger {
-    /// Refuses a bill that cannot be paid while so many bytes are promised.
+    /// Refuses a bill that cannot be paid beside the bytes that are promised.
     fn covers(&self, bill: &Bill, promised: u64) -> Result<(), OpenError> {
         let needed = bill.promised.saturating_add(bill.growth);
         let available = self.limit.saturating_sub(self.grown).saturating_sub(promised);

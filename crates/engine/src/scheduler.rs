@@ -331,6 +331,9 @@ impl<N: Network + ?Sized> Scheduler<N> {
     /// Ends a request that has run and waits for memory, with what is settled of its answer.
     fn given_up(&mut self, mut request: Box<Request>) -> Box<Request> {
         request.spent.wall = (self.clock)().saturating_sub(request.submitted);
+        if let Some(session) = request.session_mut() {
+            session.give_up();
+        }
         request.report_to_reader();
         request.end_if_due();
         if request.end.is_none() {

@@ -1,7 +1,11 @@
 //! Memory as it is used: requests enter with what they are likely to take, give it up where it does not suffice, and go on to
 //! the bit.
 
-use std::{collections::HashMap, ops::ControlFlow};
+use std::{
+    collections::HashMap,
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
 
 use demask::internals::{
     decode::{Counts, Finish, ModelFacts, Session},
@@ -138,6 +142,32 @@ fn one_without_memory_ends_with_what_is_settled() {
     assert_eq!(output.finish, Finish::Length);
     assert!(!output.tokens.is_empty() && output.tokens.len() < 6 * PAGE, "{}", output.tokens.len());
     assert!(receipt.out_of_memory && receipt.given_up.is_some_and(|masks| masks > 0));
+    bench.idle();
+}
+
+/// One that waits with its work done so far ends at its deadline with what is settled.
+#[test]
+fn one_that_was_preempted_ends_at_its_deadline_with_what_is_settled() {
+    let mut bench = small("block", 0, 9);
+    let (now, hour) = (Instant::now(), Duration::from_secs(3600));
+    for _ in 0..2 {
+        let mut request = demask::Request::new(session(&bench.facts, &tokens(PAGE), 5 * PAGE, ("static", "block")));
+        request.set_deadline(Some(now + hour));
+        bench.scheduler.submit(request, &[bench.network]).unwrap();
+    }
+    while bench.scheduler.counters().preempted == 0 {
+        assert!(bench.step().is_empty());
+    }
+    let mut over = Vec::new();
+    bench.scheduler.expire(now + 2 * hour, &mut over);
+    let one = Finished::of(over.pop().unwrap());
+    assert_eq!((one.end, over.len()), (Ok(()), 0));
+    let output = one.work.output();
+    assert_eq!(output.finish, Finish::Deadline);
+    assert!(!output.tokens.is_empty() && output.tokens.len() < 5 * PAGE, "{}", output.tokens.len());
+    while !bench.scheduler.is_idle() {
+        bench.step();
+    }
     bench.idle();
 }
 

@@ -178,7 +178,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
         }
     }
 
-    /// Gives idle pages of a device up, until they take no more than so many bytes.
+    /// Evicts idle pages of a device until they take at most this number of bytes.
     fn evict_to(&mut self, device: DeviceId, mut bytes: u64) {
         for host in self.hosts.iter_mut().flatten().filter(|host| host.device == device) {
             bytes = bytes.saturating_sub(host.network.evict(bytes));

@@ -3,6 +3,7 @@
 
 mod job;
 mod machine;
+mod memory;
 
 use std::{
     collections::BTreeMap,
@@ -224,29 +225,6 @@ proptest! {
         }
         let counters = bench.scheduler.counters();
         prop_assert_eq!((counters.running, counters.waiting, counters.leaks), (0, 0, 0));
-    }
-
-    /// Requests that are likely to take less than they may enter together, and whoever comes short goes on later: the oldest is
-    /// never preempted, and all end as they would alone.
-    #[test]
-    fn the_oldest_goes_on_and_all_end(
-        jobs in prop::collection::vec((10..60usize, 1..20usize, 1..12usize), 2..12),
-        memory in 60..120u64,
-    ) {
-        let mut bench = Bench::new(memory, 64, [usize::MAX; 2]);
-        for (name, &(positions, steps, grows)) in (1..).zip(&jobs) {
-            let job = Steps::new(name, positions, vec![part(0, 1, 4); steps], Manner::Good).growing(grows);
-            bench.submit(job, Class::default()).unwrap();
-        }
-        bench.run();
-        for (name, _) in (1..).zip(&jobs) {
-            prop_assert_eq!(bench.end(name), Some("ok".to_owned()));
-        }
-        let preempted = |finished: &Finished| finished.work.preempted;
-        let oldest = bench.over.iter().min_by_key(|finished| finished.id).map(preempted);
-        prop_assert_eq!(oldest, Some(0));
-        let times: usize = bench.over.iter().map(preempted).sum();
-        prop_assert_eq!(times as u64, bench.scheduler.counters().preempted);
     }
 
     /// Fairness: between two turns of a request, another one is served at most its share of the first turn's rows and
@@ -606,56 +584,4 @@ fn a_request_that_is_given_up_between_two_pieces_leaves_nothing() {
     bench.submit(reads(2, 40, 1), Class::default()).unwrap();
     bench.run();
     assert_eq!(bench.ends().into_values().collect::<Vec<_>>(), ["ok"]);
-}
-
-/// Two requests that may take all of the memory, and take a third of it.
-fn two_that_may_take_all(bench: &mut Bench) {
-    for name in 1..=2 {
-        bench.submit(Steps::new(name, 100, vec![part(0, 1, 4); 6], Manner::Good).growing(5), Class::default()).unwrap();
-    }
-}
-
-#[test]
-fn what_is_likely_is_promised_and_not_all_that_may_be_taken() {
-    let mut bench = Bench::new(100, 64, [usize::MAX; 2]);
-    // Nothing is known of such requests yet: they enter one after the other.
-    two_that_may_take_all(&mut bench);
-    bench.step();
-    assert_eq!(bench.scheduler.counters().running, 1);
-    bench.run();
-    two_that_may_take_all(&mut bench);
-    bench.step();
-    assert_eq!(bench.scheduler.counters().running, 2);
-    bench.run();
-    assert_eq!(bench.scheduler.counters().preempted, 0);
-    bench.scheduler.set_preemption(false);
-    two_that_may_take_all(&mut bench);
-    bench.step();
-    assert_eq!(bench.scheduler.counters().running, 1, "without preemption all that may be taken is promised");
-    bench.run();
-    assert!(bench.over.iter().all(|finished| finished.end == Ok(())));
-}
-
-#[test]
-fn the_youngest_gives_its_memory_up_and_nothing_overtakes_it() {
-    let mut bench = Bench::new(100, 64, [usize::MAX; 2]);
-    two_that_may_take_all(&mut bench);
-    bench.run();
-    // Longer than the last ones.
-    for name in 3..=4 {
-        let job = Steps::new(name, 100, vec![part(0, 1, 4); 18], Manner::Good).growing(5);
-        bench.submit(job, Class::default()).unwrap();
-    }
-    while bench.scheduler.counters().preempted == 0 {
-        bench.step();
-    }
-    assert_eq!((bench.scheduler.counters().running, bench.scheduler.counters().waiting), (1, 1));
-    // One that would fit waits for it: it is asked before, whatever its priority.
-    let class = Class { priority: 1, ..Class::default() };
-    bench.submit(Steps::new(5, 10, vec![part(0, 1, 4)], Manner::Good), class).unwrap();
-    bench.run();
-    let ends: Vec<u32> = bench.over.iter().map(|finished| finished.work.name).collect();
-    assert_eq!(ends[2], 3, "the oldest goes on");
-    assert!(bench.over.iter().all(|finished| finished.end == Ok(())));
-    assert_eq!(bench.over.iter().map(|finished| finished.work.preempted).sum::<usize>(), 1);
 }
