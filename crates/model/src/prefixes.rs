@@ -180,7 +180,7 @@ impl PrefixIndex {
 
     /// Takes the leading pages of a sequence over that hold the prefix, and holds them for it: `held` are the nodes that it
     /// holds already. Where another sequence published the same before, the sequence gets those pages instead. Whole units are
-    /// published, and with `ends` what is left of whole blocks too: nobody writes to its pages any more.
+    /// published, and with `ends` what is left of whole blocks too: no forward writes to its pages any more.
     pub(crate) fn publish(
         &mut self,
         prefix: Prefix<'_>,
@@ -311,7 +311,7 @@ impl PrefixIndex {
     }
 }
 
-/// Returns how many positions are final together; none where what stands behind a token changes its K/V.
+/// Returns how many positions are final together; none where later tokens change the K/V of earlier ones.
 fn block(mask: Mask) -> Option<usize> {
     match mask {
         Mask::Full => None,

@@ -26,13 +26,13 @@ pub trait Network: Send {
         Ok(Opened { sequence: self.open(needs)?, filled: 0 })
     }
 
-    /// Returns the bytes that [growing](Self::grow) a sequence to so many leading positions would take now. By default none: all
+    /// Returns the bytes that [growing](Self::grow) a sequence to this number of leading positions would take now. By default none: all
     /// is taken at opening.
     fn growth(&self, _sequence: SequenceId, _positions: usize) -> u64 {
         0
     }
 
-    /// Takes memory for at least so many leading positions of a sequence that was opened with fewer
+    /// Takes memory for at least this number of leading positions of a sequence that was opened with fewer
     /// ([`SequenceNeeds::opens_with`]), and returns how many have some now. By default all have.
     ///
     /// # Errors

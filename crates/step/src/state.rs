@@ -37,7 +37,7 @@ impl SequenceState {
         self.room
     }
 
-    /// Records that at least so many leading positions have memory.
+    /// Records that at least this number of leading positions have memory.
     pub fn grow(&mut self, positions: usize) {
         self.room = self.room.max(positions).min(self.needs.positions);
     }

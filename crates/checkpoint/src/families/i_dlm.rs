@@ -40,7 +40,7 @@ pub(super) fn sign(fields: &Fields<'_>, evidence: Evidence<'_>) -> Result<Seen, 
     }
 }
 
-/// Stride of decoding that a model with so many masks in a row in training serves.
+/// Returns the stride of decoding for a model that was trained with this number of masks in a row, in words.
 fn stride(masks: Option<usize>) -> String {
     masks.map_or_else(String::new, |masks| format!(", trained for decoder isd with stride {}", masks + 1))
 }

@@ -35,7 +35,7 @@ pub(super) struct Speculation {
 }
 
 impl Speculation {
-    /// One with room for so many drafts.
+    /// Makes a list with room for a number of drafts.
     pub(super) fn with_capacity(most: usize) -> Self {
         Self { drafts: Vec::with_capacity(most) }
     }
@@ -48,7 +48,7 @@ impl Speculation {
         }
     }
 
-    /// Takes what a causal pass says of the drafts: those that came true, and the token behind them. `settle` returns the token
+    /// Takes what a causal pass says of the drafts: those that came true, and the token after them. `settle` returns the token
     /// of a position from what its row predicts, and the draft there with its index, if there is one. The drafts are gone
     /// then.
     pub(super) fn verify(

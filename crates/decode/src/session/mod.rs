@@ -319,7 +319,7 @@ impl Session {
         }
     }
 
-    /// Prepares the next recomputing forward behind slots that are there, or goes on where none is missing.
+    /// Prepares the next recomputing forward after slots that are there, or goes on where none is missing.
     fn recompute_from(&mut self, from: Position) {
         let Some(mut recompute) = self.recompute.take() else { return };
         let mask = self.prefix(recompute.end()).mask;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{Numbers, Summary, columns::WORDS, sheets::main};
 
-/// The rows of all tasks in one table with aligned columns, and behind it whether they share prefixes.
+/// The rows of all tasks in one table with aligned columns, and after it whether they share prefixes.
 pub fn plain(numbers: &Numbers) -> String {
     let rows: Vec<&Summary> = numbers.rows.iter().collect();
     let mut cells = main(&rows);

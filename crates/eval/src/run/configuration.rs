@@ -46,7 +46,7 @@ fn asked(ask: &Ask, seed: u64) -> Value {
     value
 }
 
-/// Name of what a row's model shares, in what is remembered of it: absent where there is nothing to share.
+/// Name of the setting in a results directory: absent where the model has nothing to share.
 const PREFIX_CACHE: &str = "prefix_cache";
 
 /// Returns what a results directory remembers of a row's model: whose weights answer, in which numbers, and whether its items

@@ -1,4 +1,4 @@
-//! Introspective strided decoding: one causal forward verifies the drafts of the last one and makes the next, by masks behind
+//! Introspective strided decoding: one causal forward verifies the drafts of the last one and makes the next, by masks after
 //! them (I-DLM; specs/families.md#7.1).
 
 mod distribution;
@@ -31,7 +31,7 @@ choices! {
     pub enum DraftCheck {
         /// Acceptance of the token that `ar` draws, from noise that drafts share.
         Coupled = "coupled",
-        /// Acceptance by the ratio of both distributions; a refused draft is drawn anew from what is left.
+        /// Acceptance by the ratio of both distributions; a refused draft is drawn again from what is left.
         Pq = "pq",
         /// The released server's: most probable drafts, distributions without filters.
         Released = "released",
@@ -51,7 +51,7 @@ parameters! {
 impl DecoderKind for Isd {
     const NAME: &'static str = "isd";
     const SUMMARY: &'static str =
-        "masks behind the text guess the next tokens, and the forward that verifies them guesses on; the tokens of ar";
+        "masks after the text guess the next tokens, and the forward that verifies them guesses on: the tokens of ar";
     const SOURCE: &'static str = "I-DLM (Introspective Diffusion Language Models); specs/families.md#7.1";
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Causal];
 
@@ -149,7 +149,7 @@ impl Decoder for Striding {
                 _ => found,
             }
         });
-        // The token behind the drafts came of the row of the last one: they all came true.
+        // The token after the drafts came from the row of the last one: they all came true.
         if turn.progress.commits.len() > drafts {
             self.draft(next + drafts as Position + 1, predictions);
         }
