@@ -27,6 +27,12 @@ class LoadOptions(TypedDict, total=False):
     """Threads that compute; 1 for each core by default."""
     guide: Union[str, os.PathLike[str], Mapping[str, str], None]
     """The guide of decoder `guided`, named as a model is, or several by the names that `guide` of a generation chooses by."""
+    family: str | None
+    """Family that the model's files are read as, where they do not tell: `NAME` or `NAME:shift=0|1,block=N|none,mask=ID`."""
+    adapter: Union[str, os.PathLike[str], None]
+    """Adapter (PEFT LoRA) beside the model: a directory, or `org/name` of a hub."""
+    adapter_use: str | None
+    """Rows that take the adapter: `auto`, `masks` (texts stay the model's own), `all`, or `merged` into the weights at load."""
     prefix_cache: int | None
     """MiB of K/V kept of prompts and finished answers, on each network; a quarter of the free memory by default, 0 for none."""
 

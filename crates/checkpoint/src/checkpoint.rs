@@ -5,8 +5,9 @@ use std::sync::Arc;
 use demask_model::{ArchSpec, Role};
 
 use crate::{
-    ChatTemplate, CheckpointError, Family, FamilyChoice, GenerationConfig, ModelFiles, SpecialTokens, StoredWeights,
-    Tokenizer, Warning,
+    AdapterChoice, AdapterFacts, AdapterFiles, ChatTemplate, CheckpointError, Family, FamilyChoice, GenerationConfig,
+    ModelFiles, SpecialTokens, StoredWeights, Tokenizer, Warning,
+    adapter::StoredAdapter,
     config::{ModelConfig, parse_config_as},
     families::Evidence,
     fields::TokenIds,
@@ -31,7 +32,17 @@ impl Checkpoint {
             Some((bytes, label)) => Parts::of_gguf(gguf::open(bytes, label, files.family())?, label, files.family()),
             None => Parts::of_directory(&files)?,
         };
-        let mut text = parts.assemble(files.into_name())?;
+        let adapter = files.adapter().cloned();
+        let name =
+            adapter.as_ref().map_or_else(|| files.name().to_owned(), |adapter| adapter.name_beside(files.name()));
+        let mut text = parts.assemble(name)?;
+        let open = |files: &AdapterFiles| StoredAdapter::open(files, text.family, &text.spec, text.special.mask);
+        let opened = adapter.as_ref().map(open).transpose()?;
+        if let (Some(AdapterFiles { choice: AdapterChoice::Auto, .. }), Some(opened)) = (&adapter, &opened) {
+            text.warnings.push(Warning::AdapterUse { facts: opened.facts.clone() });
+        }
+        text.adapter = opened.as_ref().map(|opened| opened.facts.clone());
+        let weights = weights.with_adapter(opened);
         if !weights.unexpected().is_empty() {
             text.warnings.push(Warning::UnexpectedTensors { names: weights.unexpected().to_vec() });
         }
@@ -171,7 +182,7 @@ impl Parts {
         let special = sources.resolve(&mut warnings)?;
         warnings.extend(template.probe()?.map(|message| Warning::BrokenTemplate { message }));
         let tokenizer = tokenizer.map(Arc::new);
-        Ok(CheckpointText { name, family, spec, special, tokenizer, template, generation, warnings })
+        Ok(CheckpointText { name, family, spec, special, tokenizer, template, generation, adapter: None, warnings })
     }
 }
 
@@ -192,6 +203,8 @@ pub struct CheckpointText {
     pub template: ChatTemplate,
     /// Settings with which the authors decode the model.
     pub generation: GenerationConfig,
+    /// Adapter beside the weights.
+    pub adapter: Option<AdapterFacts>,
     /// Oddities of the files.
     pub warnings: Vec<Warning>,
 }

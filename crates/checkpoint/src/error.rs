@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use demask_model::AdapterUse;
+
+use crate::AdapterFacts;
+
 /// A checkpoint cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -20,6 +24,12 @@ pub enum CheckpointError {
         "{path} is a file: expected a GGUF file, or the directory that holds it, with config.json beside the weights"
     )]
     NotADirectory {
+        /// The path.
+        path: String,
+    },
+    /// A file where the directory of an adapter was expected.
+    #[error("{path} is a file: expected the directory of an adapter, with adapter_config.json, or org/name of a hub")]
+    NotAnAdapter {
         /// The path.
         path: String,
     },
@@ -145,6 +155,14 @@ pub enum CheckpointError {
     /// A weight file whose own description is wrong.
     #[error("{file} is not a whole safetensors file: {detail}; fetch it again")]
     Safetensors {
+        /// The file.
+        file: String,
+        /// Description of what was found and expected.
+        detail: String,
+    },
+    /// An adapter that does not go with the model, or is damaged.
+    #[error("{file}: {detail}")]
+    Adapter {
         /// The file.
         file: String,
         /// Description of what was found and expected.
@@ -334,6 +352,11 @@ pub enum Warning {
         /// Sign by which the family was recognised.
         sign: String,
     },
+    /// Nobody said how an adapter is used.
+    AdapterUse {
+        /// The adapter, and the use that was chosen.
+        facts: AdapterFacts,
+    },
     /// The checkpoint's chat template cannot be used; asking for it gives this error.
     BrokenTemplate {
         /// The error.
@@ -364,6 +387,13 @@ impl fmt::Display for Warning {
             Self::IgnoredKey { key } => write!(f, "config.json: {key:?} has no effect on this architecture"),
             Self::FamilyBySign { family, sign } => {
                 write!(f, "it is taken for {family}, because {sign}; `--family` names another one")
+            }
+            Self::AdapterUse { facts: AdapterFacts { name, usage, .. } } => {
+                let (rows, other) = match usage {
+                    AdapterUse::Masks(_) => ("rows of masks alone, so that texts are the model's own", "all"),
+                    AdapterUse::All | AdapterUse::Merged => ("all rows", "masks"),
+                };
+                write!(f, "the adapter {name} changes {rows}; `--adapter-use` {other} overrides this")
             }
             Self::BrokenTemplate { message } => f.write_str(message),
         }

@@ -9,7 +9,7 @@ use std::{
 
 use demask_tensor::Bytes;
 
-use crate::{CheckpointError, FamilyChoice, template::LONGEST_TEMPLATE};
+use crate::{AdapterFiles, CheckpointError, FamilyChoice, template::LONGEST_TEMPLATE};
 
 /// Returns the most bytes that a text file of a model may have, by its name.
 ///
@@ -46,6 +46,8 @@ pub struct ModelFiles {
     place: Place,
     /// Family that the caller chose; none: the files decide.
     family: Option<FamilyChoice>,
+    /// Adapter that goes with them.
+    adapter: Option<Box<AdapterFiles>>,
 }
 
 #[derive(Debug, Clone)]
@@ -83,7 +85,7 @@ impl ModelFiles {
         let whole = if path.file_name().is_some() { None } else { path.canonicalize().ok() };
         let named = whole.as_deref().unwrap_or(path).file_name().map(|name| name.to_string_lossy().into_owned());
         let name = named.unwrap_or_else(|| path.display().to_string());
-        Ok(Self { name, place: Place::Directory(path.to_path_buf()), family: None })
+        Ok(Self { name, place: Place::Directory(path.to_path_buf()), family: None, adapter: None })
     }
 
     /// A GGUF file: everything is in it.
@@ -97,7 +99,7 @@ impl ModelFiles {
         let opened = File::open(path).and_then(|file| Bytes::file(file, label.clone()));
         let bytes = opened.map_err(|cause| CheckpointError::Io { file: label.clone(), cause })?;
         let name = path.file_stem().map_or_else(|| label.clone(), |stem| stem.to_string_lossy().into_owned());
-        Ok(Self { name, place: Place::Gguf { label, bytes: GgufBytes(bytes) }, family: None })
+        Ok(Self { name, place: Place::Gguf { label, bytes: GgufBytes(bytes) }, family: None, adapter: None })
     }
 
     /// A GGUF file that is in memory.
@@ -106,12 +108,13 @@ impl ModelFiles {
             name: name.to_owned(),
             place: Place::Gguf { label: name.to_owned(), bytes: GgufBytes(bytes) },
             family: None,
+            adapter: None,
         }
     }
 
     /// Files in the binary, by name.
     pub fn memory(name: &str, files: &'static [(&'static str, &'static [u8])]) -> Self {
-        Self { name: name.to_owned(), place: Place::Memory(files), family: None }
+        Self { name: name.to_owned(), place: Place::Memory(files), family: None, adapter: None }
     }
 
     /// Renames the files, for example to a hub id instead of the name of its cache directory.
@@ -139,6 +142,17 @@ impl ModelFiles {
         Self { family, ..self }
     }
 
+    /// Puts an adapter beside them.
+    #[must_use]
+    pub fn with_adapter(self, adapter: Option<AdapterFiles>) -> Self {
+        Self { adapter: adapter.map(Box::new), ..self }
+    }
+
+    /// Returns the adapter.
+    pub(crate) fn adapter(&self) -> Option<&AdapterFiles> {
+        self.adapter.as_deref()
+    }
+
     /// Returns the family that somebody named.
     pub fn family(&self) -> Option<&FamilyChoice> {
         self.family.as_ref()
@@ -159,11 +173,6 @@ impl ModelFiles {
             Place::Gguf { label, bytes } => Some((&bytes.0, label)),
             _ => None,
         }
-    }
-
-    /// Gives up the files for the name.
-    pub(crate) fn into_name(self) -> String {
-        self.name
     }
 
     /// A text file, or nothing if there is none.

@@ -26,7 +26,7 @@ pub use error::{FetchProgress, HubError, RepositoryKind};
 pub use options::HubOptions;
 
 use crate::{
-    ModelFiles, ModelLocation, ShardIndex,
+    CheckpointError, ModelFiles, ModelLocation, ShardIndex, adapter,
     files::{is_repository, is_revision, read_limited, resolve},
     weights::{INDEX, SINGLE},
 };
@@ -59,6 +59,27 @@ pub fn fetch(
     request.answer(is_complete, |client| Fetch { id, client }.run(request.revision, progress))
 }
 
+/// The files of whatever an argument for an adapter means: a directory, or a hub id, which is fetched.
+///
+/// # Errors
+/// If it is neither, or cannot be fetched.
+pub fn locate_adapter(
+    argument: &str,
+    options: &HubOptions,
+    progress: &mut dyn FnMut(FetchProgress<'_>) -> bool,
+) -> Result<ModelFiles, HubError> {
+    match resolve(argument)? {
+        ModelLocation::Directory(path) => Ok(ModelFiles::directory(path)?),
+        ModelLocation::Gguf(path) => Err(CheckpointError::NotAnAdapter { path: path.display().to_string() }.into()),
+        ModelLocation::Hub { repository: id, revision } => {
+            let revision = revision.as_deref().unwrap_or("main");
+            let request = Request { kind: RepositoryKind::Model, id: &id, revision, options };
+            let directory = request.files(&[adapter::CONFIG, adapter::WEIGHTS], progress)?;
+            Ok(ModelFiles::directory(directory)?.named(&id))
+        }
+    }
+}
+
 /// Brings files of a dataset into the cache, as far as they are not there, and returns the directory of the revision,
 /// below which they have their names.
 ///
@@ -70,19 +91,7 @@ pub fn fetch_dataset(
     options: &HubOptions,
     progress: &mut dyn FnMut(FetchProgress<'_>) -> bool,
 ) -> Result<PathBuf, HubError> {
-    let request = Request { kind: RepositoryKind::Dataset, id, revision, options };
-    let has_all = |directory: &Path| files.iter().all(|file| directory.join(file).is_file());
-    request.answer(has_all, |client| {
-        let listing = client.listing(revision)?;
-        for file in files {
-            if !listing.has(file) {
-                let (id, file, revision) = (id.to_owned(), (*file).to_owned(), revision.to_owned());
-                return Err(HubError::NoFile { id, file, revision });
-            }
-            client.file(&listing.commit, file, progress)?;
-        }
-        client.refer(revision, &listing.commit)
-    })
+    Request { kind: RepositoryKind::Dataset, id, revision, options }.files(files, progress)
 }
 
 /// A request to a hub.
@@ -95,6 +104,23 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
+    /// Brings these files, and returns the directory of the revision.
+    fn files(self, files: &[&str], progress: &mut dyn FnMut(FetchProgress<'_>) -> bool) -> Result<PathBuf, HubError> {
+        let Self { id, revision, .. } = self;
+        let has_all = |directory: &Path| files.iter().all(|file| directory.join(file).is_file());
+        self.answer(has_all, |client| {
+            let listing = client.listing(revision)?;
+            for file in files {
+                if !listing.has(file) {
+                    let (id, file, revision) = (id.to_owned(), (*file).to_owned(), revision.to_owned());
+                    return Err(HubError::NoFile { id, file, revision });
+                }
+                client.file(&listing.commit, file, progress)?;
+            }
+            client.refer(revision, &listing.commit)
+        })
+    }
+
     /// The cache's directory if the hub need not or cannot be asked, else what the transfer brings.
     fn answer(
         self,

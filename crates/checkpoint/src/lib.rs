@@ -13,6 +13,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod adapter;
 mod checkpoint;
 mod config;
 mod error;
@@ -30,6 +31,7 @@ mod template;
 mod tokenizer;
 mod weights;
 
+pub use adapter::{AdapterChoice, AdapterFacts, AdapterFiles, UnknownAdapterUse};
 pub use checkpoint::{Checkpoint, CheckpointText};
 pub use config::{ModelConfig, parse_config};
 pub use error::{CheckpointError, Warning};
@@ -43,7 +45,7 @@ pub use generation::GenerationConfig;
 pub use gguf::check_gguf;
 pub use guard::guarded;
 pub use header::check_safetensors;
-pub use hub::{FetchProgress, HubError, HubOptions, RepositoryKind, fetch, fetch_dataset, locate};
+pub use hub::{FetchProgress, HubError, HubOptions, RepositoryKind, fetch, fetch_dataset, locate, locate_adapter};
 pub use said::Rendered;
 pub use special::SpecialTokens;
 pub use template::{ChatTemplate, Message, RenderOptions};

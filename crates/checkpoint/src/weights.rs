@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use demask_model::{ArchSpec, ExpectedTensor, Role, WeightError, WeightSource, expected_tensors};
+use demask_model::{
+    AdapterUse, ArchSpec, ExpectedTensor, Role, StoredLora, WeightError, WeightSource, expected_tensors,
+};
 use demask_tensor::{BlockFormat, Bytes, Dtype, StoredTensor};
 use serde_json::Value;
 
 use crate::{
-    CheckpointError, Family, ModelFiles,
+    AdapterFacts, CheckpointError, Family, ModelFiles,
+    adapter::StoredAdapter,
     families::Rows,
     fields::Fields,
     files::is_plain,
@@ -81,6 +84,7 @@ pub struct StoredWeights {
     shards: Vec<Bytes>,
     located: HashMap<Role, Located>,
     unexpected: Vec<String>,
+    adapter: Option<StoredAdapter>,
 }
 
 /// Name of a tensor in checkpoints that were saved from the inner model, without its prefix.
@@ -223,12 +227,13 @@ impl StoredWeights {
         }
         let foreign = |name: &&str| !used.contains(*name) && !is_known_buffer(name);
         let unexpected = files.names().into_iter().filter(foreign).map(str::to_owned).collect();
-        Ok(Self { shards: files.shards.into_iter().map(|shard| shard.bytes).collect(), located, unexpected })
+        let shards = files.shards.into_iter().map(|shard| shard.bytes).collect();
+        Ok(Self { shards, located, unexpected, adapter: None })
     }
 
     /// Tensors that have been found and checked in one file.
     pub(crate) fn of_file(bytes: Bytes, located: HashMap<Role, Located>, unexpected: Vec<String>) -> Self {
-        Self { shards: vec![bytes], located, unexpected }
+        Self { shards: vec![bytes], located, unexpected, adapter: None }
     }
 
     /// Names of tensors that are in the files and not in the architecture, sorted, each once.
@@ -236,9 +241,25 @@ impl StoredWeights {
         &self.unexpected
     }
 
-    /// Bytes of all tensors of the architecture, as stored.
+    /// Puts an adapter beside the weights.
+    pub(crate) fn with_adapter(self, adapter: Option<StoredAdapter>) -> Self {
+        Self { adapter, ..self }
+    }
+
+    /// Facts about the adapter, if there is one.
+    pub fn adapter_facts(&self) -> Option<&AdapterFacts> {
+        self.adapter.as_ref().map(|adapter| &adapter.facts)
+    }
+
+    /// Adapters of all products, in no order.
+    pub fn adapters(&self) -> impl Iterator<Item = StoredLora<'_>> {
+        self.adapter.iter().flat_map(|adapter| adapter.roles().filter_map(|role| adapter.pair(role)))
+    }
+
+    /// Bytes of all tensors of the architecture and of the adapter, as stored.
     pub fn stored_bytes(&self) -> u64 {
-        self.located.values().map(|tensor| (tensor.end - tensor.start) as u64).sum()
+        let adapter = self.adapter.as_ref().map_or(0, StoredAdapter::stored_bytes);
+        self.located.values().map(|tensor| (tensor.end - tensor.start) as u64).sum::<u64>() + adapter
     }
 
     /// The type that most of the bytes are stored in.
@@ -263,6 +284,20 @@ impl StoredWeights {
     }
 }
 
+/// Returns the type of a tensor of a safetensors file.
+pub(crate) fn dtype_of(file: &str, name: &str, info: &TensorInfo) -> Result<Dtype, CheckpointError> {
+    match info.dtype.as_str() {
+        "F32" => Ok(Dtype::F32),
+        "F16" => Ok(Dtype::F16),
+        "BF16" => Ok(Dtype::Bf16),
+        other => Err(CheckpointError::TensorType {
+            file: file.to_owned(),
+            tensor: name.to_owned(),
+            found: Value::from(other.chars().take(20).collect::<String>()).to_string(),
+        }),
+    }
+}
+
 /// A tensor of a file.
 struct Found<'a> {
     file: &'a str,
@@ -275,18 +310,7 @@ impl Found<'_> {
     /// Checks its shape and type, and finds the rows that are wanted of it.
     fn checked(&self, expected: &ExpectedTensor, rows: Option<Rows>) -> Result<Located, CheckpointError> {
         let info = self.info;
-        let dtype = match info.dtype.as_str() {
-            "F32" => Dtype::F32,
-            "F16" => Dtype::F16,
-            "BF16" => Dtype::Bf16,
-            other => {
-                return Err(CheckpointError::TensorType {
-                    file: self.file.to_owned(),
-                    tensor: self.name.to_owned(),
-                    found: Value::from(other.chars().take(20).collect::<String>()).to_string(),
-                });
-            }
-        };
+        let dtype = dtype_of(self.file, self.name, info)?;
         let rows = rows.unwrap_or(Rows { first: 0, all: expected.rows });
         let columns = expected.columns as u64;
         let shape = if expected.vector { vec![columns] } else { vec![rows.all as u64, columns] };
@@ -311,6 +335,14 @@ impl WeightSource for StoredWeights {
         let bytes = &self.shards[tensor.shard];
         let stored = StoredTensor::new(tensor.dtype, tensor.rows, tensor.columns, bytes, tensor.start);
         Ok(tensor.paired.map_or(stored, |head_dim| stored.unpaired(head_dim)))
+    }
+
+    fn adapter_use(&self) -> Option<AdapterUse> {
+        self.adapter.as_ref().map(|adapter| adapter.facts.usage)
+    }
+
+    fn adapter(&self, role: Role) -> Option<StoredLora<'_>> {
+        self.adapter.as_ref()?.pair(role)
     }
 
     fn coming(&self, role: Role) {

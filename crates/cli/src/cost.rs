@@ -8,7 +8,11 @@ use demask_lab::{
     shapes::Like,
 };
 
-use crate::{exit::usage, load::Source, output::Screen};
+use crate::{
+    exit::usage,
+    load::{Named, Source},
+    output::Screen,
+};
 
 /// Refuses an acceptance that changes nothing.
 pub fn check_acceptance(subject: &Subject<'_>, prompt_length: usize) -> anyhow::Result<()> {
@@ -27,7 +31,7 @@ pub fn check_acceptance(subject: &Subject<'_>, prompt_length: usize) -> anyhow::
 /// The model that costs are asked for: a shape, or a model whose weights stay where they are.
 pub fn outline(like: Option<&str>, source: &Source, guide: Option<&Source>, screen: Screen) -> anyhow::Result<Outline> {
     let model = match (like, source) {
-        (Some(_), Source::Named(_) | Source::As { .. }) => {
+        (Some(_), Source::Named(_)) => {
             return Err(usage("found --like and --model, expected one of them: omit the other"));
         }
         (Some(like), Source::Demo) => Outline::of_shape(like.parse()?, None)?,
@@ -35,7 +39,7 @@ pub fn outline(like: Option<&str>, source: &Source, guide: Option<&Source>, scre
     };
     let Some(guide) = guide else { return Ok(model) };
     let guide = match guide {
-        Source::Named(name) if name.parse::<Like>().is_ok() => Outline::of_shape(name.parse()?, None)?,
+        Source::Named(Named { name, .. }) if name.parse::<Like>().is_ok() => Outline::of_shape(name.parse()?, None)?,
         guide => Outline::of(guide.open(screen)?),
     };
     Ok(model.guided_by(guide)?)

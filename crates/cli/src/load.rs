@@ -2,11 +2,11 @@
 
 use demask::internals::{
     DeviceOptions, ModelInfo, Opened,
-    checkpoint::{Checkpoint, FetchProgress, ModelFiles, ModelLocation, locate, resolve},
+    checkpoint::{AdapterFiles, Checkpoint, FetchProgress, ModelFiles, ModelLocation, locate, locate_adapter, resolve},
     step::Need,
     tensor::Dtype,
 };
-use demask::{FamilyChoice, LoadProgress, Model};
+use demask::{AdapterChoice, FamilyChoice, LoadProgress, Model};
 
 use crate::{
     env,
@@ -20,15 +20,25 @@ use crate::{
 pub enum Source {
     /// No model named.
     Demo,
+    /// A model that is named.
+    Named(Named),
+}
+
+/// A model that is named, and what goes with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
     /// A directory or the id of a hub.
-    Named(String),
-    /// Model argument read as a family that the user named.
-    As {
-        /// A directory or the id of a hub.
-        name: String,
-        /// The family.
-        family: FamilyChoice,
-    },
+    pub name: String,
+    /// Family that its files are read as, if the user named one.
+    pub family: Option<FamilyChoice>,
+    /// Directory or id of an adapter, and its use.
+    pub adapter: Option<(String, AdapterChoice)>,
+}
+
+impl From<String> for Source {
+    fn from(name: String) -> Self {
+        Self::Named(Named { name, family: None, adapter: None })
+    }
 }
 
 impl Source {
@@ -36,7 +46,7 @@ impl Source {
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Demo => None,
-            Self::Named(name) | Self::As { name, .. } => Some(name),
+            Self::Named(Named { name, .. }) => Some(name),
         }
     }
 
@@ -48,12 +58,17 @@ impl Source {
 
     /// Files of the model, fetched if they are not on this machine.
     pub fn files(&self, screen: Screen) -> anyhow::Result<ModelFiles> {
-        let Some(argument) = self.name() else { return Ok(demask::internals::demo::files()) };
+        let Self::Named(Named { name, family, adapter }) = self else { return Ok(demask::internals::demo::files()) };
         let _watched = Watched::new();
-        let files = locate(argument, &env::hub(), &mut fetching(screen));
+        let files = locate(name, &env::hub(), &mut fetching(screen));
         interrupt::check()?;
-        let family = if let Self::As { family, .. } = self { Some(family.clone()) } else { None };
-        Ok(files?.of_family(family))
+        let open = |(name, choice): &(String, AdapterChoice)| {
+            let files = locate_adapter(name, &env::hub(), &mut fetching(screen));
+            files.map(|files| AdapterFiles { files, choice: *choice })
+        };
+        let adapter = adapter.as_ref().map(open);
+        interrupt::check()?;
+        Ok(files?.of_family(family.clone()).with_adapter(adapter.transpose()?))
     }
 
     /// Checkpoint of the model, opened and checked, weights not read.
@@ -70,7 +85,7 @@ impl Source {
     pub fn open(&self, screen: Screen) -> anyhow::Result<Opened> {
         let opened = match self {
             Self::Demo => Opened::demo()?,
-            Self::Named(_) | Self::As { .. } => Opened::open(self.files(screen)?)?,
+            Self::Named(_) => Opened::open(self.files(screen)?)?,
         };
         warn(opened.info(), screen);
         Ok(opened)

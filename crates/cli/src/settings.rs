@@ -10,30 +10,37 @@ use anyhow::Context;
 use demask::internals::{
     DeviceOptions, ModelInfo, Opened, UnusableDevice, decode::OptionsError, step::Mask, tensor::Dtype,
 };
-use demask::{Error, FamilyChoice, Model, Options, Prompt, plain};
+use demask::{AdapterChoice, Error, FamilyChoice, Model, Options, Prompt, plain};
 
 use crate::{
     args::{DecodeArgs, GenerateArgs, SharedArgs},
     env,
     exit::usage,
-    load::{Source, load},
+    load::{Named, Source, load},
     output::Screen,
 };
 
-/// Model that is meant, and the family that its files are read as.
+/// Model that is meant, the family that its files are read as, and the adapter beside it.
 fn source(shared: &SharedArgs) -> anyhow::Result<Source> {
     let family = parsed::<FamilyChoice>(shared.family.as_deref()).map_err(|error| usage(error.to_string()))?;
-    match (shared.model.clone(), family) {
+    let adapter_use = parsed::<AdapterChoice>(shared.adapter_use.as_deref())
+        .map_err(|error| usage(error.to_string()))?
+        .unwrap_or_default();
+    let adapter = shared.adapter.clone().map(|name| (name, adapter_use));
+    match shared.model.clone() {
         // What was to name it did not: the demo is nobody's choice.
-        (Some(name), _) if name.trim().is_empty() => Err(usage(
+        Some(name) if name.trim().is_empty() => Err(usage(
             "the model has an empty name: give a folder, a GGUF file or an id of a hub, or omit --model for the demo",
         )),
-        (None, None) => Ok(Source::Demo),
-        (Some(name), None) => Ok(Source::Named(name)),
-        (Some(name), Some(family)) => Ok(Source::As { name, family }),
-        (None, Some(_)) => {
+        _ if adapter.is_none() && shared.adapter_use.is_some() => {
+            Err(usage("--adapter-use says how an adapter is used, and none is named: give --adapter"))
+        }
+        Some(name) => Ok(Source::Named(Named { name, family, adapter })),
+        None if family.is_some() => {
             Err(usage("--family says how a model's files are read, and no model is named: give --model"))
         }
+        None if adapter.is_some() => Err(usage("--adapter goes with a model, and no model is named: give --model")),
+        None => Ok(Source::Demo),
     }
 }
 
@@ -218,7 +225,7 @@ fn long_canvas(info: &ModelInfo, options: &Options) -> Option<String> {
 /// Returns what to say of guesses at masks by a model that was not trained to make them: nothing is wrong, and little is won.
 fn untrained_masks(info: &ModelInfo, options: &Options) -> Option<String> {
     let guesses = options.decoder.as_ref().is_some_and(|decoder| decoder.name() == "isd");
-    (guesses && !info.family().trains_causal_masks()).then(|| {
+    (guesses && !info.guesses_at_masks()).then(|| {
         format!(
             "note: {} was not trained with masks, so that decoder isd's guesses seldom come true: the tokens are those of ar, in \
              hardly fewer forwards",
@@ -249,7 +256,7 @@ pub fn guide(args: &DecodeArgs, options: &Options) -> anyhow::Result<Option<Sour
     match (&args.guide, decoder.filter(|_| options.wants_guide())) {
         (Some(_), None) => Err(usage("--guide goes with --decoder guided: omit it or name that decoder")),
         (None, Some(decoder)) => Err(Error::from(OptionsError::guide_missing(decoder.name())).into()),
-        (guide, _) => Ok(guide.clone().map(Source::Named)),
+        (guide, _) => Ok(guide.clone().map(Source::from)),
     }
 }
 

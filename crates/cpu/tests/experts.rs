@@ -104,6 +104,7 @@ impl Layer {
         let Products { dtype, quantisation, activations } = products;
         let mut backend = CpuBackend::new(CpuOptions { isa, dtype, quantisation, activations, threads });
         let shape = WorkspaceShape {
+            adapter_rank: 0,
             rows: ROWS,
             head_rows: 1,
             hidden: HIDDEN,

@@ -6,7 +6,7 @@ use demask_step::{Mask, MaskKind};
 use crate::{
     caches::{Block, Causal, Dual, NoCache, Prefix},
     method::{CacheSpec, DecoderSpec, Promise, SessionOptions},
-    methods::{DECODERS, Threshold},
+    methods::{DECODERS, Isd, Threshold},
     options::exact_cache,
     resolve,
     spec::Method,
@@ -29,6 +29,8 @@ pub enum Others {
     /// The recommendation for the model's attention.
     #[default]
     Recommended,
+    /// The recommendation for a causal model whose masks are trained to guess tokens: the same tokens in fewer forwards.
+    Guesses,
     /// The reference decoder over the recommended caches: of the holes of a text, where thresholds lose.
     ReferenceOverCache,
     /// The reference: of a family with a sampler of its own, and beside settings that only the reference has.
@@ -86,9 +88,10 @@ pub fn complete(options: &SessionOptions, named: Named) -> SessionOptions {
 fn decoders(attention: MaskKind, others: Others) -> Vec<DecoderSpec> {
     // Fast-dLLM's setting (specs/caches.md#3.6).
     let threshold = (others == Others::Recommended).then(|| Threshold { tau: 0.9, ..Threshold::default() }.into());
+    let strides = (others == Others::Guesses).then(|| Isd::default().into());
     let references = DECODERS.iter().map(DecoderSpec::of);
     let references = references.filter(|decoder: &DecoderSpec| decoder.traits().promise == Promise::Reference);
-    let all = threshold.into_iter().chain(references);
+    let all = threshold.into_iter().chain(strides).chain(references);
     all.filter(|decoder| decoder.method().about().attention.contains(&attention)).collect()
 }
 

@@ -6,7 +6,9 @@ use crate::{
     ActivationChoice, DeviceChoice, DeviceOptions, DtypeChoice, Error, LoadProgress, Model, Opened, Options, Prompt,
     WeightChoice,
 };
-use demask_checkpoint::{FamilyChoice, FetchProgress, HubOptions, ModelFiles, locate};
+use demask_checkpoint::{
+    AdapterChoice, AdapterFiles, FamilyChoice, FetchProgress, HubOptions, ModelFiles, locate, locate_adapter,
+};
 
 /// Builder of a model: its device, its numbers, its guide. [`Model::builder`] makes one.
 ///
@@ -21,6 +23,7 @@ pub struct Builder<'a> {
     prefix_cache: Option<u64>,
     preemption: bool,
     family: Option<FamilyChoice>,
+    adapter: Option<(String, AdapterChoice)>,
     /// Names of guides, where they have one, and their models.
     guides: Vec<(Option<String>, String)>,
     progress: Box<dyn FnMut(LoadProgress<'_>) -> bool + 'a>,
@@ -36,6 +39,7 @@ impl Default for Builder<'_> {
             prefix_cache: None,
             preemption: true,
             family: None,
+            adapter: None,
             guides: Vec::new(),
             progress: Box::new(|_| true),
         }
@@ -60,6 +64,12 @@ impl<'a> Builder<'a> {
     /// built-in model has its own.
     pub fn family(mut self, family: FamilyChoice) -> Self {
         self.family = Some(family);
+        self
+    }
+
+    /// Puts an adapter beside the model (PEFT LoRA): a directory, or `org/name` of a hub. The built-in model has none.
+    pub fn adapter(mut self, adapter: impl Into<String>, choice: AdapterChoice) -> Self {
+        self.adapter = Some((adapter.into(), choice));
         self
     }
 
@@ -153,8 +163,8 @@ impl<'a> Builder<'a> {
     /// If it is not there or cannot be read, or a guide does not go with it.
     #[doc(hidden)]
     pub fn opened(&mut self, name: &Path) -> Result<Opened, Error> {
-        let family = self.family.take();
-        let opened = self.files(name, family)?;
+        let (family, adapter) = (self.family.take(), self.adapter.take());
+        let opened = self.files(name, family, adapter)?;
         self.beside_guides(opened)
     }
 
@@ -170,7 +180,7 @@ impl<'a> Builder<'a> {
 
     fn beside_guides(&mut self, mut opened: Opened) -> Result<Opened, Error> {
         for (name, guide) in std::mem::take(&mut self.guides) {
-            let guide = self.files(Path::new(&guide), None)?;
+            let guide = self.files(Path::new(&guide), None, None)?;
             opened = match name {
                 Some(name) => opened.guided_by_named(name, guide)?,
                 None => opened.guided_by(guide)?,
@@ -179,7 +189,12 @@ impl<'a> Builder<'a> {
         Ok(opened)
     }
 
-    fn files(&mut self, name: &Path, family: Option<FamilyChoice>) -> Result<Opened, Error> {
+    fn files(
+        &mut self,
+        name: &Path,
+        family: Option<FamilyChoice>,
+        adapter: Option<(String, AdapterChoice)>,
+    ) -> Result<Opened, Error> {
         let progress = &mut self.progress;
         let mut fetching = |FetchProgress { file, done, total }: FetchProgress<'_>| {
             progress(LoadProgress { name: file, done, total: total.unwrap_or(done) })
@@ -188,7 +203,13 @@ impl<'a> Builder<'a> {
             Some(name) => locate(name, &self.hub, &mut fetching)?,
             None => ModelFiles::directory(name)?,
         };
-        Ok(Opened::open(files.of_family(family))?)
+        let adapter = match adapter {
+            Some((name, choice)) => {
+                Some(AdapterFiles { files: locate_adapter(&name, &self.hub, &mut fetching)?, choice })
+            }
+            None => None,
+        };
+        Ok(Opened::open(files.of_family(family).with_adapter(adapter))?)
     }
 
     /// Loads the weights of a model that [`opened`](Self::opened) has opened.

@@ -8,7 +8,7 @@ use demask_engine::{Busy, EngineError, RequestError, SubmitError};
 use demask_model::{InspectError, LoadError};
 use demask_step::{DeviceError, OpenError, OutOfMemory, PlanError, TokenId};
 
-use crate::{TooLarge, UnusableDevice};
+use crate::{TooLarge, UnusableDevice, WeightChoice};
 
 /// Error of this library: in one line what was found, what was expected, and what to try. Names of options stand in
 /// backticks.
@@ -348,6 +348,17 @@ pub enum ModelError {
         name: String,
         /// Error of the loader.
         error: LoadError,
+    },
+    /// An adapter is to be added into weights that are to be integers.
+    #[error(
+        "{name} cannot be loaded: the adapter cannot be merged into weights that are quantised to {quantize}: give \
+         `adapter_use` all, which computes it beside them, or `quantize` none"
+    )]
+    MergeIntoIntegers {
+        /// The model.
+        name: String,
+        /// Format of the weights.
+        quantize: WeightChoice,
     },
     /// The system has no thread for its engine.
     #[error(transparent)]

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use demask_checkpoint::StoredWeights;
 use demask_model::{
-    ArchSpec, LayerRole, Packing, Role, WeightError, attention_shape, expected_tensors, sequence_pages, workspace_shape,
+    AdapterUse, ArchSpec, LayerRole, Packing, Role, WeightError, attention_shape, expected_tensors, sequence_pages,
+    workspace_shape,
 };
 use demask_step::SequenceNeeds;
-use demask_tensor::Dtype;
+use demask_tensor::{Dtype, StoredTensor, WorkspaceShape};
 
 use crate::{BackendOptions, WeightChoice};
 
@@ -45,10 +47,44 @@ impl Footprint {
         })
     }
 
+    /// Returns that of a model in files, with its adapter.
+    ///
+    /// # Errors
+    /// As [`Footprint::of`].
+    pub fn of_files(
+        spec: &ArchSpec,
+        source: &StoredWeights,
+        options: &BackendOptions,
+        row_budget: usize,
+        sequences: &[SequenceNeeds],
+    ) -> Result<Self, WeightError> {
+        let plain = Self::of(spec, &source.stored(), options, row_budget, sequences)?;
+        let workspace = workspace_of_files(spec, source, row_budget, sequences);
+        if workspace.adapter_rank == 0 {
+            return Ok(plain);
+        }
+        let bytes = |matrix: StoredTensor<'_>| options.matrix_bytes(matrix.dtype(), matrix.rows(), matrix.columns());
+        let adapters: u64 = source.adapters().map(|adapter| bytes(adapter.a) + bytes(adapter.b)).sum();
+        let weights = plain.weights.saturating_add(adapters);
+        Ok(Self { weights, workspace: options.workspace_bytes(&workspace), ..plain })
+    }
+
     /// Returns all of it.
     pub fn total(&self) -> u64 {
         self.weights.saturating_add(self.workspace).saturating_add(self.cache)
     }
+}
+
+/// Returns the workspace of a model in files, with what an adapter beside the weights takes.
+pub(crate) fn workspace_of_files(
+    spec: &ArchSpec,
+    source: &StoredWeights,
+    row_budget: usize,
+    sequences: &[SequenceNeeds],
+) -> WorkspaceShape {
+    let beside = source.adapter_facts().filter(|facts| facts.usage != AdapterUse::Merged);
+    let adapter_rank = beside.map_or(0, |facts| facts.ranks[1]);
+    WorkspaceShape { adapter_rank, ..workspace_shape(spec, row_budget, sequences) }
 }
 
 /// Bytes of the weights as they are packed, by module: a tied head is packed beside the table, vectors are f32.

@@ -5,10 +5,10 @@ use std::{
     time::Duration,
 };
 
-use demask_checkpoint::{ChatTemplate, CheckpointText, Family, Tokenizer, Warning};
+use demask_checkpoint::{AdapterFacts, ChatTemplate, CheckpointText, Family, Tokenizer, Warning};
 use demask_decode::ModelFacts;
 use demask_engine::NetworkId;
-use demask_model::ArchSpec;
+use demask_model::{AdapterUse, ArchSpec};
 use demask_step::{Mask, MemoryMeter, TokenId};
 
 use crate::{Error, bridge::Bridge};
@@ -109,6 +109,17 @@ impl ModelInfo {
     /// Returns the facts that decoding needs.
     pub fn facts(&self) -> &ModelFacts {
         &self.facts
+    }
+
+    /// Returns facts about the adapter beside the weights, if there is one.
+    pub fn adapter(&self) -> Option<&AdapterFacts> {
+        self.text.adapter.as_ref()
+    }
+
+    /// Returns whether it is a causal model whose masks, with its adapter, are trained to guess tokens.
+    pub fn guesses_at_masks(&self) -> bool {
+        let of_adapter = self.adapter().is_some_and(|adapter| matches!(adapter.usage, AdapterUse::Masks(_)));
+        self.facts.mask == Mask::Causal && (of_adapter || self.family().trains_causal_masks())
     }
 
     /// Returns why no request can take K/V that another one has computed of the same first tokens; none if one can.

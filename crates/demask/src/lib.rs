@@ -55,7 +55,7 @@ mod trace;
 
 pub use builder::Builder;
 pub use chat::Chat;
-pub use demask_checkpoint::{FamilyChoice, Message};
+pub use demask_checkpoint::{AdapterChoice, FamilyChoice, Message};
 pub use demask_decode::{CacheSpec, DecoderSpec, Exactness, Finish, Registry, StopRule};
 pub use demask_engine::{Class, Event, Pulse, Request, RequestHandle, Started, Tenant};
 pub use device::{ActivationChoice, DeviceChoice, DtypeChoice, WeightChoice};

@@ -6,14 +6,12 @@ use demask_checkpoint::{Checkpoint, ModelFiles, StoredWeights};
 use demask_cpu::CpuBackend;
 #[cfg(feature = "cuda")]
 use demask_cuda::{CudaBackend, gpu::Gpu};
-#[cfg(feature = "cuda")]
-use demask_model::workspace_shape;
-use demask_model::{LoadError, Runner};
+use demask_model::{AdapterUse, LoadError, Runner, WeightSource};
 use demask_step::{Need, SequenceNeeds};
 use demask_tensor::Backend;
 
 #[cfg(feature = "cuda")]
-use crate::{BackendOptions, DeviceChoice, UnusableDevice};
+use crate::{BackendOptions, DeviceChoice, UnusableDevice, footprint::workspace_of_files};
 use crate::{
     DeviceOptions, Footprint, KeptMatrices, Model, ModelError, ModelInfo, Opened, TooLarge, WeightChoice,
     model::LoadedNetwork,
@@ -112,7 +110,7 @@ impl Loading<'_> {
         let spec = self.info.spec();
         let options = device.backend_options(self.source.main_dtype())?;
         let row_budget = device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
-        Footprint::of(spec, &self.source.stored(), &options, row_budget, sequences)
+        Footprint::of_files(spec, self.source, &options, row_budget, sequences)
             .map_err(|error| self.failed(error.into()))
     }
 
@@ -123,6 +121,7 @@ impl Loading<'_> {
         progress: &mut LoadObserver<'_>,
     ) -> Result<LoadedNetwork, ModelError> {
         let device = &device.found()?;
+        self.check_merging(device)?;
         match device.device {
             #[cfg(feature = "cuda")]
             DeviceChoice::Cuda(number) => self.load_on_gpu(device, number, sequences, progress),
@@ -149,7 +148,7 @@ impl Loading<'_> {
         let spec = self.info.spec();
         let row_budget = device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
         options
-            .check(&workspace_shape(spec, row_budget, sequences), spec.layers)
+            .check(&workspace_of_files(spec, self.source, row_budget, sequences), spec.layers)
             .map_err(|unfit| ModelError::Unfit { name: self.info.name().to_owned(), number, unfit })?;
         let gpu = device.open_gpu(number)?;
         self.check_memory(device, sequences, &format!("memory on {}", gpu.describe()), gpu.available())?;
@@ -176,6 +175,15 @@ impl Loading<'_> {
         let runner = Runner::new(spec.clone(), weights, backend, row_budget)
             .map_err(|error| ModelError::Memory { name: name.to_owned(), error })?;
         Ok((Box::new(runner), started.elapsed()))
+    }
+
+    /// Refuses to add an adapter into weights that are to be integers.
+    fn check_merging(&self, device: &DeviceOptions) -> Result<(), ModelError> {
+        let merges = self.source.adapter_use() == Some(AdapterUse::Merged);
+        if merges && device.quantize != WeightChoice::Plain {
+            return Err(ModelError::MergeIntoIntegers { name: self.info.name().to_owned(), quantize: device.quantize });
+        }
+        Ok(())
     }
 
     fn check_memory(

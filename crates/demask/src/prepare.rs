@@ -181,6 +181,7 @@ impl ModelInfo {
     fn usual(&self, samples: bool, infill: bool) -> Others {
         match self.family().decoding().holes {
             _ if samples => Others::Reference,
+            _ if !infill && self.guesses_at_masks() => Others::Guesses,
             _ if !infill => Others::Recommended,
             Holes::AsWithoutCache(_) => Others::ReferenceOverCache,
             _ => Others::Reference,

@@ -43,6 +43,7 @@ impl<B: Backend> Model<B> {
     fn new(mut backend: B) -> Self {
         let attention = AttentionShape { heads: 1, kv_heads: 1, head_dim: 8 };
         let shape = WorkspaceShape {
+            adapter_rank: 0,
             rows: ROWS,
             head_rows: ROWS,
             hidden: HIDDEN,

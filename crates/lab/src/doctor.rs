@@ -15,7 +15,7 @@ use demask::{
             linear::{Activations, Products, Quantisation},
             pool::Pool,
         },
-        decode::{CacheSpec, DecoderSpec, legality, recommended},
+        decode::{CacheSpec, DecoderSpec, Others, legality, recommended},
         measure::{ceiling, reading::Reading},
         step::Mask,
         tensor::Dtype,
@@ -223,14 +223,19 @@ fn system_line(file: &str, key: &str) -> Option<String> {
 fn defaults() -> Vec<Defaults> {
     let kinds = [Mask::Full, Mask::blocks(4), Mask::Context { context: 0, block: 4 }, Mask::Causal].map(|mask| {
         let alike = FAMILIES.iter().filter(|family| family.attention().kind() == mask.kind());
-        let alike = alike.filter(|family| family.decoding().sampler.is_none());
+        let alike = alike.filter(|family| family.decoding().sampler.is_none() && !family.trains_causal_masks());
         let families = alike.map(|family| family.name()).collect::<Vec<_>>().join(", ");
         let (decoder, cache) = recommended(mask);
         of_methods(families, &decoder, &cache)
     });
     let own = FAMILIES.iter().filter(|family| family.decoding().sampler.is_some());
     let own = own.map(|family| of_methods(family.name().to_owned(), &DecoderSpec::default(), &CacheSpec::default()));
-    kinds.into_iter().chain(own).collect()
+    let guessing = FAMILIES.iter().filter(|family| family.trains_causal_masks());
+    let guessing = guessing.map(|family| {
+        let (decoder, cache) = Others::Guesses.methods(family.attention());
+        of_methods(family.name().to_owned(), &decoder, &cache)
+    });
+    kinds.into_iter().chain(guessing).chain(own).collect()
 }
 
 /// What a family is decoded by.

@@ -146,6 +146,7 @@ impl AttentionTrial {
         let (mut kv, mut table) = (backend.new_kv(&shape, 1, HIDDEN), Vec::new());
         backend.allocate_pages(&mut kv, keys.div_ceil(PAGE), PageKind::default(), &mut table)?;
         backend.reserve(&WorkspaceShape {
+            adapter_rank: 0,
             rows: rows.max(CHUNK),
             head_rows: 0,
             hidden: HIDDEN,
@@ -211,7 +212,16 @@ impl Projections {
     /// Projects some rows of a launch.
     fn run(&self, backend: &mut CpuBackend, launch: &Launch, rows: QkvRows, kv: &mut Kv) {
         let Self { embedding, norm, query, key, value } = self;
-        let weights = QkvWeights { norm, epsilon: EPSILON, query, key, value, biases: None, head_norms: None };
+        let weights = QkvWeights {
+            norm,
+            epsilon: EPSILON,
+            query,
+            key,
+            value,
+            biases: None,
+            head_norms: None,
+            adapters: [None; 3],
+        };
         backend.begin(launch, kv);
         backend.embed(embedding);
         backend.qkv(0, &weights, rows, kv);
@@ -243,6 +253,7 @@ impl HeadTrial {
         let (mut kv, mut table) = (backend.new_kv(&attention, 1, hidden), Vec::new());
         backend.allocate_pages(&mut kv, 1, PageKind::default(), &mut table)?;
         backend.reserve(&WorkspaceShape {
+            adapter_rank: 0,
             rows,
             head_rows: rows,
             hidden,

@@ -5,6 +5,7 @@ use demask_tensor::{Backend, HeadOutput, HeadWeights, Launch, QkvRows, Rows};
 
 use crate::{
     ArchSpec, Weights,
+    adapter::PackedLora,
     lower::Lowered,
     watch::{Part, Watch, Watcher},
     weights::PackedMlp,
@@ -36,7 +37,8 @@ pub(crate) fn forward<B: Backend>(
         watch.embedded(backend);
     }
     for (index, layer) in weights.layers.iter().enumerate() {
-        let qkv = layer.qkv(spec.norm_epsilon);
+        let adapters = weights.adapter.as_ref().map(|adapter| &adapter.layers[index]);
+        let qkv = layer.qkv(spec.norm_epsilon, adapters);
         let choosing = launch.partial && (index > 0 || !lowered.first_whole);
         let (rows, keys, values) = match () {
             () if choosing => (Rows::Computed, lowered.key_rows, lowered.value_rows),
@@ -54,12 +56,15 @@ pub(crate) fn forward<B: Backend>(
             watch.projected(backend, index, kv);
         }
         backend.attend(index, rows, kv);
-        backend.project_add(&layer.output, rows);
+        let adapter = adapters.and_then(|adapters| adapters.output.as_ref()).map(PackedLora::weights);
+        backend.project_add(&layer.output, adapter, rows);
         if let Some(watch) = &mut watch {
             watch.added(backend, Part::Attention(index));
         }
         match &layer.mlp {
-            PackedMlp::Dense(mlp) => backend.mlp(&mlp.weights(&layer.mlp_norm, spec.norm_epsilon), rows),
+            PackedMlp::Dense(mlp) => {
+                backend.mlp(&mlp.weights(&layer.mlp_norm, spec.norm_epsilon, adapters), rows);
+            }
             PackedMlp::Experts(experts) => {
                 backend.experts(&experts.weights(&layer.mlp_norm, spec.norm_epsilon), rows);
             }

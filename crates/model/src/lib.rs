@@ -4,6 +4,7 @@
 //! [`WeightSource`]; a step plan is lowered to rows and run on any [`Backend`](demask_tensor::Backend) by a [`Runner`].
 #![forbid(unsafe_code)]
 
+mod adapter;
 mod arch;
 mod cost;
 mod forward;
@@ -16,6 +17,7 @@ mod sequence;
 mod watch;
 mod weights;
 
+pub use adapter::{AdapterUse, StoredLora};
 pub use arch::{ArchSpec, Experts, Mlp, QueryScale, Rope, RopeScaling};
 pub use cost::{Asked, Convention, keys_read, step_cost};
 pub use memory::{attention_shape, sequence_pages, workspace_shape};

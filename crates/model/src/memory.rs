@@ -23,6 +23,7 @@ pub fn workspace_shape(spec: &ArchSpec, row_budget: usize, needs: &[SequenceNeed
         attention: attention_shape(spec),
         vocabulary: spec.vocabulary,
         table_entries: least.max(needs.iter().map(table_entries).sum()),
+        adapter_rank: 0,
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use demask_tensor::StoredTensor;
 
-use crate::{ArchSpec, Experts, Mlp};
+use crate::{AdapterUse, ArchSpec, Experts, Mlp, StoredLora};
 
 /// Role of a tensor in the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -195,6 +195,17 @@ pub fn expected_tensors(spec: &ArchSpec) -> Vec<ExpectedTensor> {
 pub trait WeightSource {
     /// The tensor of a role, shape already checked against [`expected_tensors`].
     fn tensor(&self, role: Role) -> Result<StoredTensor<'_>, WeightError>;
+
+    /// Returns how the adapter is used, if the source has one.
+    fn adapter_use(&self) -> Option<AdapterUse> {
+        None
+    }
+
+    /// Returns the adapter of a product, if there is one; shapes already checked against the product's.
+    fn adapter(&self, role: Role) -> Option<StoredLora<'_>> {
+        let _ = role;
+        None
+    }
 
     /// The tensor will be read soon: a file begins to be read from the disk.
     fn coming(&self, role: Role) {

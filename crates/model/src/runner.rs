@@ -51,7 +51,8 @@ impl<B: Backend> Runner<B> {
     /// Puts a model together. Steps of several sequences may have up to `row_budget` rows; a single sequence that needs
     /// more raises it.
     pub fn new(spec: ArchSpec, weights: Weights<B>, mut backend: B, row_budget: usize) -> Result<Self, OutOfMemory> {
-        let reserved = workspace_shape(&spec, row_budget, &[]);
+        let adapter_rank = weights.adapter.as_ref().map_or(0, |adapter| adapter.rows.rank);
+        let reserved = WorkspaceShape { adapter_rank, ..workspace_shape(&spec, row_budget, &[]) };
         backend.reserve(&reserved)?;
         let kv = backend.new_kv(&attention_shape(&spec), spec.layers, spec.hidden);
         let mut runner = Self {
@@ -224,6 +225,9 @@ impl<B: Backend> Runner<B> {
             None => unreachable!("checked before"),
         };
         self.lowered.lower(&self.spec, batch, sequence_of, &mut self.launch);
+        if let Some(adapter) = &self.weights.adapter {
+            self.lowered.adapt(&adapter.rows, batch, &mut self.launch);
+        }
     }
 
     fn forward(&mut self, watcher: Option<&mut Watcher<'_>>) -> Result<(), DeviceError> {

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use demask_tensor::{Backend, ExpertWeights, MlpWeights, PackError, QkvWeights, RouterRule};
+use demask_step::Operations;
+use demask_tensor::{Backend, ExpertWeights, Lora, MlpWeights, PackError, QkvWeights, RouterRule, StoredTensor};
 
 use crate::{
-    ArchSpec, ExpectedTensor, Experts, LayerRole, Mlp, Role, WeightError, WeightSource, expected_tensors,
+    AdapterUse, ArchSpec, ExpectedTensor, Experts, LayerRole, Mlp, Role, WeightError, WeightSource,
+    adapter::{AdapterRows, LayerAdapters, MergedWeight, ModelAdapter, PackedLora},
+    expected_tensors,
     roles::expert_roles,
 };
 
@@ -19,6 +22,8 @@ pub struct Weights<B: Backend> {
     pub(crate) final_norm: B::Vector,
     /// Head; packed from the embedding table in tied models.
     pub(crate) head: B::Matrix,
+    /// Adapter that rows take beside the weights.
+    pub(crate) adapter: Option<ModelAdapter<B>>,
     bytes: usize,
     embedding_bytes: usize,
     expert_bytes: usize,
@@ -77,6 +82,15 @@ pub enum LoadError {
         /// Error of the backend.
         source: PackError,
     },
+    /// A weight in integers cannot take an adapter into it.
+    #[error(
+        "the adapter cannot be merged into the {role}, which is kept in integers: give `adapter_use` all, which computes it \
+         beside the weights, or weights that are not quantised"
+    )]
+    MergeIntoIntegers {
+        /// Role of the weight.
+        role: Role,
+    },
     /// The caller's progress function asked to stop.
     #[error("loading was interrupted")]
     Interrupted,
@@ -106,7 +120,8 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     fn taken(&mut self, role: Role) -> Result<(), LoadError> {
-        self.read += self.source.tensor(role)?.stored_bytes() as u64;
+        let adapter = self.source.adapter(role).map_or(0, |adapter| adapter.stored_bytes());
+        self.read += (self.source.tensor(role)?.stored_bytes() + adapter) as u64;
         self.announce(1);
         if (self.progress)(self.read) { Ok(()) } else { Err(LoadError::Interrupted) }
     }
@@ -138,8 +153,17 @@ impl<B: Backend> Loader<'_, B> {
         Ok(vector)
     }
 
+    /// Returns a weight with the adapter that is to be added into it; nothing where there is none.
+    fn merged(&self, role: Role) -> Result<Option<MergedWeight>, LoadError> {
+        let adapter = self.source.adapter(role).filter(|_| self.source.adapter_use() == Some(AdapterUse::Merged));
+        adapter.map(|adapter| MergedWeight::new(role, &self.source.tensor(role)?, &adapter)).transpose()
+    }
+
     fn matrix(&mut self, role: Role) -> Result<B::Matrix, LoadError> {
-        let matrix = self.backend.pack(self.source.tensor(role)?).map_err(|source| LoadError::Pack { role, source })?;
+        let merged = self.merged(role)?;
+        let weight = self.source.tensor(role)?;
+        let weight = merged.as_ref().map_or(weight, |merged| merged.view().into());
+        let matrix = self.backend.pack(weight).map_err(|source| LoadError::Pack { role, source })?;
         self.packed(self.backend.matrix_format(&matrix), self.backend.matrix_bytes(&matrix));
         self.taken(role)?;
         Ok(matrix)
@@ -199,6 +223,45 @@ impl<B: Backend> Loader<'_, B> {
         Ok(PackedExperts { router, bias, rule: *rule, gate_up, down, shared })
     }
 
+    /// The adapters of all layers, unless they are in the weights.
+    fn adapter(&mut self, spec: &ArchSpec) -> Result<Option<ModelAdapter<B>>, LoadError> {
+        let token = match self.source.adapter_use() {
+            None | Some(AdapterUse::Merged) => return Ok(None),
+            Some(AdapterUse::Masks(token)) => Some(token),
+            Some(AdapterUse::All) => None,
+        };
+        let mut rows = AdapterRows { token, rank: 0, operations: Operations::default() };
+        let layers = (0..spec.layers).map(|layer| self.layer_adapters(layer, &mut rows)).collect::<Result<_, _>>()?;
+        Ok(Some(ModelAdapter { layers, rows }))
+    }
+
+    fn layer_adapters(&mut self, layer: usize, rows: &mut AdapterRows) -> Result<LayerAdapters<B>, LoadError> {
+        let mut pack = |part| self.lora(layer, part, rows);
+        Ok(LayerAdapters {
+            qkv: [pack(LayerRole::Query)?, pack(LayerRole::Key)?, pack(LayerRole::Value)?],
+            output: pack(LayerRole::Output)?,
+            gate_up: [pack(LayerRole::Gate)?, pack(LayerRole::Up)?],
+            down: pack(LayerRole::Down)?,
+        })
+    }
+
+    fn lora(
+        &mut self,
+        layer: usize,
+        part: LayerRole,
+        rows: &mut AdapterRows,
+    ) -> Result<Option<PackedLora<B>>, LoadError> {
+        let role = Role::Layer(layer, part);
+        let Some(stored) = self.source.adapter(role) else { return Ok(None) };
+        rows.count(part, &stored);
+        let pack = |matrix| self.backend.pack(matrix).map_err(|source| LoadError::Pack { role, source });
+        let packed = PackedLora { a: pack(stored.a)?, b: pack(stored.b)?, scale: stored.scale };
+        for matrix in [&packed.a, &packed.b] {
+            self.packed(self.backend.matrix_format(matrix), self.backend.matrix_bytes(matrix));
+        }
+        Ok(Some(packed))
+    }
+
     /// A matrix that is kept in f32, which is no format of matrices that anybody asked for.
     fn router(&mut self, role: Role) -> Result<B::Matrix, LoadError> {
         let matrix = self.backend.pack_router(self.source.tensor(role)?);
@@ -209,10 +272,13 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     fn gate_up(&mut self, gate: Role, up: Role) -> Result<B::GateUp, LoadError> {
-        let packed = self
-            .backend
-            .pack_gate_up(self.source.tensor(gate)?, self.source.tensor(up)?)
-            .map_err(|source| LoadError::Pack { role: gate, source })?;
+        let merged = [self.merged(gate)?, self.merged(up)?];
+        let stored = [self.source.tensor(gate)?, self.source.tensor(up)?];
+        let weight = |index: usize| -> StoredTensor<'_> {
+            merged[index].as_ref().map_or(stored[index], |merged| merged.view().into())
+        };
+        let packed =
+            self.backend.pack_gate_up(weight(0), weight(1)).map_err(|source| LoadError::Pack { role: gate, source })?;
         self.packed(self.backend.gate_up_format(&packed), self.backend.gate_up_bytes(&packed));
         self.taken(gate)?;
         self.taken(up)?;
@@ -255,8 +321,9 @@ impl<B: Backend> Weights<B> {
         };
         let layers = (0..spec.layers).map(|layer| loader.layer(spec, layer)).collect::<Result<_, _>>()?;
         let final_norm = loader.vector(Role::FinalNorm)?;
+        let adapter = loader.adapter(spec)?;
         let Loader { bytes, expert_bytes, formats, .. } = loader;
-        Ok(Self { embedding, layers, final_norm, head, bytes, embedding_bytes, expert_bytes, formats })
+        Ok(Self { embedding, layers, final_norm, head, adapter, bytes, embedding_bytes, expert_bytes, formats })
     }
 
     /// Bytes that the packed weights take.
@@ -281,9 +348,28 @@ impl<B: Backend> Weights<B> {
     }
 }
 
+/// Adapters of several products.
+fn weights_of<B: Backend, const PRODUCTS: usize>(
+    adapters: &[Option<PackedLora<B>>; PRODUCTS],
+) -> [Option<Lora<'_, B>>; PRODUCTS] {
+    adapters.each_ref().map(|adapter| adapter.as_ref().map(PackedLora::weights))
+}
+
 impl<B: Backend> PackedDense<B> {
-    pub(crate) fn weights<'a>(&'a self, norm: &'a B::Vector, epsilon: f32) -> MlpWeights<'a, B> {
-        MlpWeights { norm, epsilon, gate_up: &self.gate_up, down: &self.down }
+    pub(crate) fn weights<'a>(
+        &'a self,
+        norm: &'a B::Vector,
+        epsilon: f32,
+        adapters: Option<&'a LayerAdapters<B>>,
+    ) -> MlpWeights<'a, B> {
+        MlpWeights {
+            norm,
+            epsilon,
+            gate_up: &self.gate_up,
+            down: &self.down,
+            gate_up_adapters: adapters.map_or([None; 2], |adapters| weights_of(&adapters.gate_up)),
+            down_adapter: adapters.and_then(|adapters| adapters.down.as_ref()).map(PackedLora::weights),
+        }
     }
 }
 
@@ -303,7 +389,7 @@ impl<B: Backend> PackedExperts<B> {
 }
 
 impl<B: Backend> LayerWeights<B> {
-    pub(crate) fn qkv(&self, epsilon: f32) -> QkvWeights<'_, B> {
+    pub(crate) fn qkv<'a>(&'a self, epsilon: f32, adapters: Option<&'a LayerAdapters<B>>) -> QkvWeights<'a, B> {
         QkvWeights {
             norm: &self.attention_norm,
             epsilon,
@@ -312,6 +398,7 @@ impl<B: Backend> LayerWeights<B> {
             value: &self.value,
             biases: self.biases.as_ref().map(|[query, key, value]| [query, key, value]),
             head_norms: self.head_norms.as_ref().map(|[query, key]| [query, key]),
+            adapters: adapters.map_or([None; 3], |adapters| weights_of(&adapters.qkv)),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Loading of an engine from a model's name and keywords.
 
-use std::{path::PathBuf, str::FromStr};
+use std::{fmt::Display, path::PathBuf, str::FromStr};
 
 use demask::{
-    Builder, Error, LoadProgress, Model,
-    internals::{DeviceOptions, Opened, UnusableDevice, decode::names::UnknownName},
+    AdapterChoice, Builder, Error, FamilyChoice, LoadProgress, Model,
+    internals::{DeviceOptions, Opened, decode::names::UnknownName},
 };
 use pyo3::{
     prelude::*,
@@ -17,17 +17,34 @@ use crate::{
 };
 
 /// Settings from the keywords of `demask.load`.
+#[derive(Default)]
 pub struct Settings {
     /// Device of the model, and its number formats.
     pub device: DeviceOptions,
     /// Guides, with the names that they are given.
     guides: Vec<(Option<String>, String)>,
+    /// Family that the model's files are read as.
+    family: Option<FamilyChoice>,
+    /// Adapter beside the model, and its use.
+    adapter: Option<String>,
+    adapter_use: Option<AdapterChoice>,
     /// Bytes that are kept of prefixes, if that is said.
     pub prefix_bytes: Option<u64>,
 }
 
 /// The keywords of a load.
-const KNOWN: [&str; 7] = ["device", "dtype", "quantize", "activations", "threads", "guide", "prefix_cache"];
+const KNOWN: [&str; 10] = [
+    "device",
+    "dtype",
+    "quantize",
+    "activations",
+    "threads",
+    "guide",
+    "family",
+    "adapter",
+    "adapter_use",
+    "prefix_cache",
+];
 
 impl Settings {
     /// Reads keywords. What is `None` is not set.
@@ -35,11 +52,16 @@ impl Settings {
     /// # Errors
     /// `TypeError` for a name that is none of them and for a value of another type, `OptionsError` for a wrong word.
     pub fn read(keywords: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let mut settings = Self { device: DeviceOptions::default(), guides: Vec::new(), prefix_bytes: None };
+        let mut settings = Self::default();
         for (name, value) in keywords {
             if !value.is_none() {
                 settings.set(name.extract::<&str>()?, &value)?;
             }
+        }
+        if settings.adapter.is_none() && settings.adapter_use.is_some() {
+            return Err(wrong_type(
+                "adapter_use says how an adapter is used, and none is named: give adapter".to_owned(),
+            ));
         }
         Ok(settings)
     }
@@ -54,6 +76,9 @@ impl Settings {
             "threads" => device.threads = Some(count(name, value)?),
             "prefix_cache" => self.prefix_bytes = Some((count(name, value)? as u64) << 20),
             "guide" => self.guides = guides(value)?,
+            "family" => self.family = Some(word(name, value)?),
+            "adapter" => self.adapter = Some(path(name, value, "a directory or the id of a hub")?),
+            "adapter_use" => self.adapter_use = Some(word(name, value)?),
             other => {
                 let unknown = UnknownName { what: "setting", found: other.to_owned(), known: KNOWN.to_vec() };
                 return Err(wrong_type(unknown.to_string()));
@@ -90,6 +115,14 @@ impl Settings {
         let builder = Model::builder().device_options(self.device.clone()).progress(progress);
         let builder = match self.prefix_bytes {
             Some(bytes) => builder.prefix_cache(bytes),
+            None => builder,
+        };
+        let builder = match &self.family {
+            Some(family) => builder.family(family.clone()),
+            None => builder,
+        };
+        let builder = match &self.adapter {
+            Some(adapter) => builder.adapter(adapter, self.adapter_use.unwrap_or_default()),
             None => builder,
         };
         self.guides.iter().fold(builder, |builder, (name, model)| match name {
@@ -139,9 +172,9 @@ fn told(progress: Option<&Py<PyAny>>, LoadProgress { name, done, total, .. }: Lo
 }
 
 /// A word of a device's settings.
-fn word<T: FromStr<Err = UnusableDevice>>(name: &str, value: &Bound<'_, PyAny>) -> PyResult<T> {
+fn word<T: FromStr<Err: Display>>(name: &str, value: &Bound<'_, PyAny>) -> PyResult<T> {
     let text = value.cast::<PyString>().map_err(|_| expected(name, value, "a text"))?;
-    text.to_str()?.parse().map_err(|error: UnusableDevice| exception(value.py(), "OptionsError", &error.to_string()))
+    text.to_str()?.parse().map_err(|error: T::Err| exception(value.py(), "OptionsError", &error.to_string()))
 }
 
 fn count(name: &str, value: &Bound<'_, PyAny>) -> PyResult<usize> {
@@ -150,13 +183,14 @@ fn count(name: &str, value: &Bound<'_, PyAny>) -> PyResult<usize> {
     usize::try_from(count).map_err(|_| exception(value.py(), "OptionsError", &refused()))
 }
 
+fn path(name: &str, value: &Bound<'_, PyAny>, what: &str) -> PyResult<String> {
+    let path: PathBuf = value.extract().map_err(|_| expected(name, value, what))?;
+    Ok(path.to_string_lossy().into_owned())
+}
+
 /// A guide's model, or several by their names.
 fn guides(value: &Bound<'_, PyAny>) -> PyResult<Vec<(Option<String>, String)>> {
-    let path = |value: &Bound<'_, PyAny>| -> PyResult<String> {
-        let path: PathBuf =
-            value.extract().map_err(|_| expected("guide", value, "a model, or a dict of models by name"))?;
-        Ok(path.to_string_lossy().into_owned())
-    };
+    let path = |value: &Bound<'_, PyAny>| path("guide", value, "a model, or a dict of models by name");
     match value.cast::<PyDict>() {
         Ok(named) => named.iter().map(|(name, model)| Ok((Some(name.extract()?), path(&model)?))).collect(),
         Err(_) => Ok(vec![(None, path(value)?)]),

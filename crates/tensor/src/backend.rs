@@ -129,7 +129,7 @@ pub trait Backend: Send {
     /// workspace.
     fn attend(&mut self, layer: usize, rows: Rows, kv: &Self::Kv);
     /// Residual stream `+=` output projection of what the last [`Backend::attend`] left, for the same `rows`.
-    fn project_add(&mut self, weight: &Self::Matrix, rows: Rows);
+    fn project_add(&mut self, weight: &Self::Matrix, adapter: Option<Lora<'_, Self>>, rows: Rows);
     /// Residual stream `+= down(silu(gate(h)) * up(h))` with `h` the normed residual stream, for `rows`.
     fn mlp(&mut self, weights: &MlpWeights<'_, Self>, rows: Rows);
     /// Residual stream `+=` the weighted sum of the MLPs of the experts that each row chooses, and the shared one's, for
@@ -173,6 +173,25 @@ pub enum Stage<'a, B: Backend + ?Sized> {
     Value(usize, &'a B::Kv),
 }
 
+/// Adapter of one product (LoRA): the rows of [`Launch::adapted`] get `scale * b (a x)` beside their product with `x`. No bit
+/// of another row depends on it.
+pub struct Lora<'a, B: Backend + ?Sized> {
+    /// `[rank, in]`.
+    pub a: &'a B::Matrix,
+    /// `[out, rank]`.
+    pub b: &'a B::Matrix,
+    /// Factor of what is added.
+    pub scale: f32,
+}
+
+impl<B: Backend + ?Sized> Clone for Lora<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: Backend + ?Sized> Copy for Lora<'_, B> {}
+
 /// Rows of the parts of [`Backend::qkv`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QkvRows {
@@ -200,6 +219,8 @@ pub struct QkvWeights<'a, B: Backend + ?Sized> {
     pub biases: Option<[&'a B::Vector; 3]>,
     /// Norms over each head of q and of k, `[head_dim]`, before the rotation.
     pub head_norms: Option<[&'a B::Vector; 2]>,
+    /// Adapters of the three, added before the norms of heads.
+    pub adapters: [Option<Lora<'a, B>>; 3],
 }
 
 /// Weights of the MLP.
@@ -212,6 +233,10 @@ pub struct MlpWeights<'a, B: Backend + ?Sized> {
     pub gate_up: &'a B::GateUp,
     /// `[hidden, ffn]`.
     pub down: &'a B::Matrix,
+    /// Adapters of gate and up, added before the SiLU.
+    pub gate_up_adapters: [Option<Lora<'a, B>>; 2],
+    /// Adapter of `down`.
+    pub down_adapter: Option<Lora<'a, B>>,
 }
 
 /// Weights of a layer of experts.

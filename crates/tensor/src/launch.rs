@@ -41,6 +41,8 @@ pub struct WorkspaceShape {
     pub vocabulary: usize,
     /// Entries of all page tables of a launch.
     pub table_entries: usize,
+    /// Largest rank of an adapter; 0: there is none.
+    pub adapter_rank: usize,
 }
 
 /// One forward of any number of sequences and lanes, concatenated into rows.
@@ -72,6 +74,8 @@ pub struct Launch {
     pub probes: Vec<ProbeLaunch>,
     /// Rows whose increments are stored (their pages have room for them).
     pub held: Vec<u32>,
+    /// Rows that take adapters, ascending; empty where the weights have none.
+    pub adapted: Vec<u32>,
     /// Rows that the last layer must finish (attention and MLP): those that the head reads, ascending without repeats.
     /// Used only where no increments are held.
     pub last: Vec<u32>,
@@ -186,7 +190,7 @@ impl Launch {
         for array in [&mut self.ids, &mut self.positions, &mut self.slots, &mut self.limits] {
             room(array, rows);
         }
-        for array in [&mut self.fixed, &mut self.probed, &mut self.held, &mut self.last] {
+        for array in [&mut self.fixed, &mut self.probed, &mut self.held, &mut self.adapted, &mut self.last] {
             room(array, rows);
         }
         room(&mut self.tables, table_entries);
@@ -215,6 +219,7 @@ impl Launch {
         self.probed.clear();
         self.probes.clear();
         self.held.clear();
+        self.adapted.clear();
         self.last.clear();
         self.head.rows.clear();
         self.head.requests.clear();

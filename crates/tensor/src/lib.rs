@@ -14,8 +14,8 @@ mod quantise;
 mod stored;
 
 pub use backend::{
-    Backend, ExpertWeights, HeadOutput, HeadWeights, MlpWeights, PackError, PageKind, PartSeconds, QkvRows, QkvWeights,
-    Stage,
+    Backend, ExpertWeights, HeadOutput, HeadWeights, Lora, MlpWeights, PackError, PageKind, PartSeconds, QkvRows,
+    QkvWeights, Stage,
 };
 pub use blocks::{BlockFormat, BlockParts, widen_f16};
 pub use buffer::{AlignedBytes, Number};

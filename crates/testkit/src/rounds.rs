@@ -56,8 +56,8 @@ pub struct Case {
     pub id: String,
     /// The checkpoint or script.
     pub model: String,
-    /// Records whether masks take an adapter.
-    pub adapted: bool,
+    /// Adapter that masks take.
+    pub adapter: Option<String>,
     /// The mask token.
     pub mask_id: TokenId,
     /// The text of autoregressive decoding, prompt included.
@@ -105,7 +105,7 @@ impl Case {
         Self {
             id: name("id").unwrap(),
             model: name("model").or(name("script")).unwrap(),
-            adapted: case["adapter"].is_string(),
+            adapter: name("adapter"),
             mask_id: number(&case["mask_id"]) as TokenId,
             ar_output: tokens(&case["ar_output"]),
             params: case["params"].clone(),

@@ -93,7 +93,7 @@ pub enum HubError {
         /// The missing part.
         missing: &'static str,
     },
-    /// A dataset without a file that is asked of it.
+    /// A dataset or an adapter without a file that is asked of it.
     #[error("{id} has no file {file} at revision {revision}: it may have been moved; give a local copy instead")]
     NoFile {
         /// Repository.

@@ -63,6 +63,12 @@ pub struct SharedArgs {
     /// Family that the model's files are read as, where they do not tell: NAME or NAME:shift=0|1,block=N|none,mask=ID
     #[arg(long, global = true, value_name = "NAME[:...]")]
     pub family: Option<String>,
+    /// Adapter (PEFT LoRA) beside the model: a directory, or org/name of a hub
+    #[arg(long, global = true, value_name = "DIR|ORG/NAME")]
+    pub adapter: Option<String>,
+    /// Rows that take the adapter: auto, masks (texts stay the model's own), all, or merged into the weights at load
+    #[arg(long, global = true, value_name = "USE")]
+    pub adapter_use: Option<String>,
     /// Device: auto (the processor), cpu, cuda, cuda:N (experimental)
     #[arg(long, global = true, value_name = "DEVICE")]
     pub device: Option<String>,

@@ -246,7 +246,8 @@ fn quoted(text: &str) -> String {
 }
 
 /// Names of the model's flags that may stand in a file.
-pub const MODEL_NAMES: [&str; 7] = ["model", "family", "device", "dtype", "quantize", "activations", "threads"];
+pub const MODEL_NAMES: [&str; 9] =
+    ["model", "family", "adapter", "adapter_use", "device", "dtype", "quantize", "activations", "threads"];
 
 /// Sets a flag of the model that is not set yet; whether there is such a name.
 ///
@@ -256,6 +257,8 @@ pub fn fill_shared(shared: &mut SharedArgs, name: &str, text: &str) -> Result<bo
     let place = match name {
         "model" => &mut shared.model,
         "family" => &mut shared.family,
+        "adapter" => &mut shared.adapter,
+        "adapter_use" => &mut shared.adapter_use,
         "device" => &mut shared.device,
         "dtype" => &mut shared.dtype,
         "quantize" => &mut shared.quantize,
@@ -275,6 +278,8 @@ pub fn shared_lines(shared: &SharedArgs) -> Vec<String> {
     let texts = [
         ("model", &shared.model),
         ("family", &shared.family),
+        ("adapter", &shared.adapter),
+        ("adapter_use", &shared.adapter_use),
         ("device", &shared.device),
         ("dtype", &shared.dtype),
         ("quantize", &shared.quantize),

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use demask::internals::{
     DeviceOptions, Footprint, KeptMatrices,
-    checkpoint::Checkpoint,
+    checkpoint::{AdapterFacts, Checkpoint},
     model_parts::{ArchSpec, Mlp},
     step::{Mask, SequenceNeeds},
     tensor::ExpertShape,
 };
-use demask::{DeviceChoice, DtypeChoice, WeightChoice};
+use demask::{AdapterChoice, DeviceChoice, DtypeChoice, WeightChoice};
 use serde::Serialize;
 
 use crate::{args::InspectArgs, exit::usage, load::Source, output, settings::Settings};
@@ -36,8 +36,33 @@ struct Report {
     template: &'static str,
     /// What requests share of the K/V of equal first tokens.
     prefixes: &'static str,
+    /// Adapter beside the weights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adapter: Option<Adapter>,
     memory: Vec<Memory>,
     warnings: Vec<String>,
+}
+
+/// An adapter, and its use.
+#[derive(Serialize)]
+struct Adapter {
+    name: String,
+    /// Model that it was trained for, if it says so.
+    base: Option<String>,
+    /// `masks`, `all` or `merged`.
+    usage: String,
+    /// Smallest and largest rank.
+    ranks: [usize; 2],
+    products: usize,
+    parameters: u64,
+}
+
+impl From<&AdapterFacts> for Adapter {
+    fn from(facts: &AdapterFacts) -> Self {
+        let AdapterFacts { name, base, ranks, products, parameters, .. } = facts.clone();
+        let usage = AdapterChoice::from(facts.usage).to_string();
+        Self { name, base, usage, ranks, products, parameters }
+    }
 }
 
 #[derive(Serialize)]
@@ -111,10 +136,10 @@ struct Memory {
 /// Runs the command.
 pub fn run(settings: &Settings, args: InspectArgs) -> anyhow::Result<()> {
     let source = match (args.location, &settings.source) {
-        (Some(_), Source::Named(_) | Source::As { .. }) => {
+        (Some(_), Source::Named(_)) => {
             return Err(usage("found a model in the argument and in --model, expected one: omit the other"));
         }
-        (Some(location), Source::Demo) => Source::Named(location),
+        (Some(location), Source::Demo) => location.into(),
         (None, source) => source.clone(),
     };
     let report = report(&source.checkpoint(settings.screen)?, settings.asked())?;
@@ -143,6 +168,7 @@ fn report(checkpoint: &Checkpoint, device: &DeviceOptions) -> anyhow::Result<Rep
         tokenizer: checkpoint.tokenizer().is_some(),
         template: if checkpoint.template().is_fallback() { "family" } else { "checkpoint" },
         prefixes: prefixes(checkpoint.spec()),
+        adapter: checkpoint.weights().adapter_facts().map(Adapter::from),
         memory: memories(checkpoint, device)?,
         warnings: checkpoint.warnings().iter().map(ToString::to_string).collect(),
     })
@@ -215,7 +241,7 @@ fn memory(checkpoint: &Checkpoint, [name, dtype]: [&'static str; 2], device: &De
     let options = device.backend_options(checkpoint.weights().main_dtype())?;
     let canvas = SequenceNeeds { positions: POSITIONS, ..SequenceNeeds::default() };
     let Footprint { weights, cache, .. } =
-        Footprint::of(checkpoint.spec(), &checkpoint.weights().stored(), &options, 1, &[canvas])?;
+        Footprint::of_files(checkpoint.spec(), checkpoint.weights(), &options, 1, &[canvas])?;
     let kept = KeptMatrices::of(checkpoint.spec(), &checkpoint.weights().stored(), &options)?;
     let formats: BTreeSet<_> = kept.iter().map(|kept| kept.kept.clone()).collect();
     let asked = device.quantize != WeightChoice::Plain;
@@ -264,6 +290,13 @@ fn told(report: &Report) -> String {
         let told =
             format!("{taken} of {count} of {ffn}{shared} in {layers} layers, {active_parameters} parameters a row");
         lines.insert(3, format!("experts     {told}"));
+    }
+    if let Some(Adapter { name, base, usage, ranks: [least, most], products, parameters }) = &report.adapter {
+        let rank = if least == most { most.to_string() } else { format!("{least} to {most}") };
+        let base = base.as_ref().map_or_else(String::new, |base| format!(", trained for {base}"));
+        lines.push(format!(
+            "adapter     {name}: {usage}, rank {rank}, {products} products, {parameters} parameters{base}"
+        ));
     }
     for Memory { device, dtype, matrices, weights, cache_per_1000_positions, widened } in &report.memory {
         let (weights, cache) = (output::bytes(*weights), output::bytes(*cache_per_1000_positions));

@@ -60,8 +60,8 @@ fn serve(
     let weights = opened.fingerprint();
     for guide in &args.guides {
         opened = match guide.split_once('=') {
-            Some((name, model)) => opened.guided_by_named(name, Source::Named(model.to_owned()).open(screen)?)?,
-            None => opened.guided_by(Source::Named(guide.clone()).open(screen)?)?,
+            Some((name, model)) => opened.guided_by_named(name, Source::from(model.to_owned()).open(screen)?)?,
+            None => opened.guided_by(Source::from(guide.clone()).open(screen)?)?,
         };
     }
     let model = load(opened, &device, &[], screen)?;

@@ -1,10 +1,11 @@
 //! The operations of a layer, on the workspace.
 
 use demask_step::Drift;
-use demask_tensor::{Dtype, Launch, MlpWeights, QkvRows, QkvWeights, Rows};
+use demask_tensor::{Dtype, Launch, Lora, MlpWeights, QkvRows, QkvWeights, Rows};
 
 use super::{
     CpuBackend, Parts, Tools,
+    adapter::AdapterWork,
     clock::Part,
     workspace::{CHUNK, Workspace, kv_width, query_width},
 };
@@ -59,16 +60,36 @@ impl Tools {
         });
     }
 
-    /// Projects the rows that stand in `input` in each way, in one job of the pool.
-    fn project<const WAYS: usize>(&self, input: &InputBuffer, rows: usize, ways: [(Projection<'_>, &mut [f32]); WAYS]) {
-        let weights = ways.map(|(Projection { weight, bias, .. }, out)| Stored { weight, bias, out });
+    /// Projects the rows that stand in `input` in each way, in one job of the pool, and adds the adapters of some.
+    fn project<const WAYS: usize>(
+        &self,
+        (input, rows): (&InputBuffer, usize),
+        adapted: Option<&mut AdapterWork>,
+        mut ways: [(Projection<'_>, &mut [f32]); WAYS],
+    ) {
+        let weights = ways.each_mut().map(|(Projection { weight, bias, .. }, out)| Stored { weight, bias: *bias, out });
         self.clock.time(Part::Linear, || self.linear.matmul_each(&self.pool, input, rows, weights));
+        let Some(adapted) = adapted else { return };
+        for (projection, out) in ways {
+            if let Some(adapter) = projection.adapter {
+                adapted.add(self, input, adapter, out);
+            }
+        }
     }
 
-    /// Adds the product of the rows that stand in `input` to rows of the stream.
-    fn add_product(&self, input: &InputBuffer, weight: &Packed, stream: &mut [f32], rows: &[u32]) {
+    /// Adds the product of the rows that stand in `input` to rows of the stream, and its adapter's to those of some.
+    fn add_product(
+        &self,
+        input: &InputBuffer,
+        (weight, adapter): (&Packed, Option<Lora<'_, CpuBackend>>),
+        adapted: Option<&mut AdapterWork>,
+        (stream, rows): (&mut [f32], &[u32]),
+    ) {
         let output = Output::Add { residual: stream, stride: weight.rows(), rows: Some(rows) };
         self.clock.time(Part::Linear, || self.linear.matmul(&self.pool, input, rows.len(), weight, None, output));
+        if let (Some(adapter), Some(adapted)) = (adapter, adapted) {
+            adapted.add_to(self, input, adapter, (stream, rows));
+        }
     }
 }
 
@@ -78,16 +99,18 @@ struct Projection<'a> {
     weight: &'a Packed,
     bias: Option<&'a [f32]>,
     head_norm: Option<(&'a [f32], f32)>,
+    adapter: Option<Lora<'a, CpuBackend>>,
 }
 
 /// The projections of a layer: q, K, V.
 fn projections<'a>(weights: &QkvWeights<'a, CpuBackend>) -> [Projection<'a>; 3] {
     let bias = |index: usize| weights.biases.map(|biases| biases[index].as_slice());
     let head_norm = |index: usize| weights.head_norms.map(|norms| (norms[index].as_slice(), weights.epsilon));
+    let [query, key, value] = weights.adapters;
     [
-        Projection { weight: weights.query, bias: bias(0), head_norm: head_norm(0) },
-        Projection { weight: weights.key, bias: bias(1), head_norm: head_norm(1) },
-        Projection { weight: weights.value, bias: bias(2), head_norm: None },
+        Projection { weight: weights.query, bias: bias(0), head_norm: head_norm(0), adapter: query },
+        Projection { weight: weights.key, bias: bias(1), head_norm: head_norm(1), adapter: key },
+        Projection { weight: weights.value, bias: bias(2), head_norm: None, adapter: value },
     ]
 }
 
@@ -128,7 +151,7 @@ pub(super) fn qkv(
         }
         let wanted = sets.map(|wanted| wanted == set);
         for first in (0..work.taken.list(set).len()).step_by(CHUNK) {
-            let Workspace { taken, stream, scratch, hidden_input, queries, fresh, .. } = &mut *work;
+            let Workspace { taken, stream, scratch, hidden_input, queries, fresh, adapter, .. } = &mut *work;
             let list = taken.list(set);
             let list = &list[first..list.len().min(first + CHUNK)];
             let at = At { layer, list, launch: &taken.launch };
@@ -136,7 +159,8 @@ pub(super) fn qkv(
             let (keys, values) = halves(fresh.as_mut_slice(), list.len() * kv_width(&kv.shape()));
             let wide = if wanted[0] { first * width..(first + list.len()) * width } else { 0..0 };
             let outputs = [&mut queries.as_mut_slice::<f32>()[wide], keys, values];
-            project_rows(tools, at, projections(weights), hidden_input, (outputs, wanted), kv);
+            let adapter = adapter.as_mut().and_then(|adapter| adapter.find(&taken.adapted, list));
+            project_rows((tools, adapter), at, projections(weights), hidden_input, (outputs, wanted), kv);
         }
     }
 }
@@ -149,7 +173,7 @@ fn halves(both: &mut [f32], count: usize) -> (&mut [f32], &mut [f32]) {
 
 /// The wanted ones of q, K and V of rows whose normed inputs are given; K and V go to the rows' slots.
 fn project_rows(
-    tools: &Tools,
+    (tools, mut adapted): (&Tools, Option<&mut AdapterWork>),
     at: At<'_>,
     [query, key, value]: [Projection<'_>; 3],
     input: &InputBuffer,
@@ -160,10 +184,10 @@ fn project_rows(
     let (rows, head_dim) = (at.list.len(), kv.shape().head_dim);
     let mut ways = [(query, &mut *queries), (key, &mut *keys), (value, &mut *values)];
     if wanted == [true; 3] {
-        tools.project(input, rows, ways);
+        tools.project((input, rows), adapted, ways);
     } else {
         for ((projection, out), _) in ways.iter_mut().zip(wanted).filter(|(_, wanted)| *wanted) {
-            tools.project(input, rows, [(*projection, &mut **out)]);
+            tools.project((input, rows), adapted.as_deref_mut(), [(*projection, &mut **out)]);
         }
     }
     let unfinished = Qkv {
@@ -256,14 +280,16 @@ pub(super) fn select((tools, work): Parts<'_>, layer: usize, weights: &QkvWeight
     roll(&taken.launch, layer, candidates);
     let values = (Drift::Value, Tensor::Value, value, &NONE);
     for (drift, tensor, projection, rotation) in [values, (Drift::Key, Tensor::Key, key, &tools.rotation)] {
-        let Workspace { taken, candidates, compared, places, stream, scratch, fresh, hidden_input, .. } = &mut *work;
+        let Workspace { taken, candidates, compared, places, stream, scratch, fresh, hidden_input, adapter, .. } =
+            &mut *work;
         rows_that_compare(&taken.launch, drift, compared, places);
         for (list, places) in compared.chunks(CHUNK).zip(places.chunks(CHUNK)) {
             let scratch = scratch.as_mut_slice::<f32>();
             tools.normalise(list, norm, stream.as_slice(), scratch, hidden_input);
             let at = At { layer, list, launch: &taken.launch };
             let (fresh, _) = halves(fresh.as_mut_slice(), list.len() * kv_width(&kv.shape()));
-            tools.project(hidden_input, list.len(), [(projection, &mut *fresh)]);
+            let adapted = adapter.as_mut().and_then(|adapter| adapter.find(&taken.adapted, list));
+            tools.project((hidden_input, list.len()), adapted, [(projection, &mut *fresh)]);
             let unfinished = projection.unfinished(tools, kv.shape().head_dim, rotation, &mut *fresh);
             let scores = Shared::new(candidates);
             finish_and_compare(tools, at, &unfinished, (kv, tensor), scratch, &|index, cosine| {
@@ -337,8 +363,13 @@ pub(super) fn attend((tools, work): Parts<'_>, layer: usize, rows: Rows, kv: &Kv
 }
 
 /// Runs [`demask_tensor::Backend::project_add`].
-pub(super) fn project_add((tools, work): Parts<'_>, weight: &Packed, rows: Rows) {
-    let Workspace { taken, attended, attended_input, stream, shape, .. } = work;
+pub(super) fn project_add(
+    (tools, work): Parts<'_>,
+    weight: &Packed,
+    adapter: Option<Lora<'_, CpuBackend>>,
+    rows: Rows,
+) {
+    let Workspace { taken, attended, attended_input, stream, shape, adapter: adapted, .. } = work;
     let width = query_width(&shape.attention);
     let attended = attended.as_slice::<f32>();
     for (chunk, list) in taken.list(rows).chunks(CHUNK).enumerate() {
@@ -350,20 +381,25 @@ pub(super) fn project_add((tools, work): Parts<'_>, weight: &Packed, rows: Rows)
                 unsafe { writer.set_row(index, &attended[start..start + width]) }
             }
         });
-        tools.add_product(attended_input, weight, stream.as_mut_slice(), list);
+        let adapted = adapted.as_mut().and_then(|adapted| adapted.find(&taken.adapted, list));
+        tools.add_product(attended_input, (weight, adapter), adapted, (stream.as_mut_slice(), list));
     }
 }
 
 /// Runs [`demask_tensor::Backend::mlp`].
 pub(super) fn mlp((tools, work): Parts<'_>, weights: &MlpWeights<'_, CpuBackend>, rows: Rows) {
-    let Workspace { taken, hidden_input, ffn_input, stream, scratch, .. } = work;
+    let Workspace { taken, hidden_input, ffn_input, stream, scratch, adapter, shape, .. } = work;
     let norm = Norm { weight: weights.norm.as_slice(), epsilon: weights.epsilon };
     for list in taken.list(rows).chunks(CHUNK) {
         tools.normalise(list, norm, stream.as_slice(), scratch.as_mut_slice(), hidden_input);
+        let mut adapted = adapter.as_mut().and_then(|adapter| adapter.find(&taken.adapted, list));
+        let gate_up = adapted.as_deref_mut().filter(|_| weights.gate_up_adapters.iter().any(Option::is_some));
+        let addend = gate_up.map(|work| work.gate_up(tools, hidden_input, weights.gate_up_adapters, shape.ffn));
         tools.clock.time(Part::Linear, || {
-            tools.linear.gate_up(&tools.pool, hidden_input, list.len(), weights.gate_up, ffn_input);
+            tools.linear.gate_up_with(&tools.pool, hidden_input, list.len(), (weights.gate_up, addend), ffn_input);
         });
-        tools.add_product(ffn_input, weights.down, stream.as_mut_slice(), list);
+        let down = (weights.down, weights.down_adapter);
+        tools.add_product(ffn_input, down, adapted, (stream.as_mut_slice(), list));
     }
 }
 

@@ -1,5 +1,6 @@
 //! The CPU backend: the operations of [`demask_tensor::Backend`] put together.
 
+mod adapter;
 mod clock;
 mod experts;
 mod footprint;
@@ -11,8 +12,8 @@ use std::sync::OnceLock;
 
 use demask_step::{DeviceError, DeviceId, OutOfMemory};
 use demask_tensor::{
-    AttentionShape, Backend, Dtype, ExpertWeights, HeadOutput, HeadWeights, Launch, MlpWeights, PackError, PageKind,
-    PartSeconds, QkvRows, QkvWeights, ReadError, Rows, Stage, StoredTensor, TensorView, WorkspaceShape,
+    AttentionShape, Backend, Dtype, ExpertWeights, HeadOutput, HeadWeights, Launch, Lora, MlpWeights, PackError,
+    PageKind, PartSeconds, QkvRows, QkvWeights, ReadError, Rows, Stage, StoredTensor, TensorView, WorkspaceShape,
 };
 
 use crate::{
@@ -295,8 +296,8 @@ impl Backend for CpuBackend {
         layer::attend(self.parts(), layer, rows, kv);
     }
 
-    fn project_add(&mut self, weight: &Packed, rows: Rows) {
-        layer::project_add(self.parts(), weight, rows);
+    fn project_add(&mut self, weight: &Packed, adapter: Option<Lora<'_, Self>>, rows: Rows) {
+        layer::project_add(self.parts(), weight, adapter, rows);
     }
 
     fn mlp(&mut self, weights: &MlpWeights<'_, Self>, rows: Rows) {

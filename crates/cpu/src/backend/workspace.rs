@@ -3,11 +3,12 @@
 use demask_step::OutOfMemory;
 use demask_tensor::{AlignedBytes, AttentionShape, Launch, Rows, WorkspaceShape};
 
+use super::adapter::AdapterWork;
 use crate::{
     attention::RowBlock,
     head::{self, HeadScratch},
     kv::memory,
-    linear::{InputBuffer, Linear},
+    linear::{InputBuffer, Linear, ROWS_BEHIND},
     routing::ExpertWork,
     select::Candidate,
 };
@@ -37,6 +38,8 @@ pub(crate) struct Workspace {
     pub(crate) ffn_input: InputBuffer,
     /// Memory of layers of experts, if there are any.
     pub(crate) experts: Option<ExpertWork>,
+    /// Memory of products with adapters, if there are any.
+    pub(crate) adapter: Option<AdapterWork>,
     pub(crate) head: HeadScratch,
     pub(crate) blocks: Vec<RowBlock>,
     pub(crate) candidates: Vec<Candidate>,
@@ -73,10 +76,12 @@ impl Workspace {
     ) -> Result<Self, OutOfMemory> {
         memory::check(needed(shape, threads))?;
         let chunk = CHUNK.min(shape.rows);
+        // Adapters multiply runs of rows, which may be the last ones.
+        let inputs = chunk + if shape.adapter_rank > 0 { ROWS_BEHIND } else { 0 };
         let (query, kv) = (query_width(&shape.attention), kv_width(&shape.attention));
         let floats = |count: usize| memory::zeroed(count * size_of::<f32>());
         let input = |width: usize| {
-            linear.try_new_input(chunk, width).ok_or_else(|| memory::refused(chunk * width * size_of::<f32>()))
+            linear.try_new_input(inputs, width).ok_or_else(|| memory::refused(inputs * width * size_of::<f32>()))
         };
         Ok(Self {
             shape: *shape,
@@ -89,6 +94,7 @@ impl Workspace {
             attended_input: input(query)?,
             ffn_input: input(shape.ffn)?,
             experts: shape.experts.map(|experts| ExpertWork::new(shape, experts, [linear, router])).transpose()?,
+            adapter: (shape.adapter_rank > 0).then(|| AdapterWork::new(shape, chunk, linear)).transpose()?,
             head: HeadScratch::new(shape, linear, threads)?,
             blocks: Vec::with_capacity(shape.rows),
             candidates: Vec::with_capacity(shape.rows),
@@ -109,7 +115,7 @@ pub(crate) fn needed(shape: &WorkspaceShape, threads: usize) -> u64 {
     let by_thread = threads * 2 * scratch_width(shape);
     let lists = 16 * (shape.rows + shape.table_entries);
     let experts = shape.experts.map_or(0, |experts| ExpertWork::floats(shape, experts));
-    let floats = by_row + by_chunk + by_thread + lists + experts;
+    let floats = by_row + by_chunk + by_thread + lists + experts + AdapterWork::floats(shape, chunk);
     (floats * size_of::<f32>() + head::scratch_bytes(shape, threads)) as u64
 }
 
@@ -122,6 +128,8 @@ pub(crate) struct Taken {
     pub(crate) segment_of: Vec<u32>,
     /// Fixed and chosen rows.
     pub(crate) computed: Vec<u32>,
+    /// `[rows]`: whether a row takes adapters; empty if none does.
+    pub(crate) adapted: Vec<bool>,
 }
 
 impl Taken {
@@ -131,7 +139,7 @@ impl Taken {
         launch.reserve(shape);
         launch.head.judge.reserve(shape.head_rows);
         let identity = (0..shape.rows as u32).collect();
-        Self { launch, identity, segment_of: list(), computed: list() }
+        Self { launch, identity, segment_of: list(), computed: list(), adapted: Vec::with_capacity(shape.rows) }
     }
 
     /// Copies a launch without allocating, but for lists that were never as long.
@@ -156,11 +164,17 @@ impl Taken {
         own.probes.clone_from(&launch.probes);
         own.held.clone_from(&launch.held);
         own.last.clone_from(&launch.last);
+        own.adapted.clone_from(&launch.adapted);
         own.head.rows.clone_from(&launch.head.rows);
         own.head.blends.clone_from(&launch.head.blends);
         own.head.judge.clone_from(&launch.head.judge);
         own.head.requests.clone_from(&launch.head.requests);
         self.computed.clear();
+        self.adapted.clear();
+        if !launch.adapted.is_empty() {
+            self.adapted.resize(rows, false);
+            launch.adapted.iter().for_each(|&row| self.adapted[row as usize] = true);
+        }
         self.find_segments();
     }
 

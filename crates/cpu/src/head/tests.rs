@@ -196,6 +196,7 @@ fn answers_of(linear: &Linear, threads: usize, vocabulary: usize, requests: Vec<
     let weight = linear.pack(&Pool::new(1), TensorView::new(Dtype::F32, vocabulary, HIDDEN, &bytes)).unwrap();
     let attention = AttentionShape { heads: 1, kv_heads: 1, head_dim: 8 };
     let shape = WorkspaceShape {
+        adapter_rank: 0,
         rows,
         head_rows: rows,
         hidden: HIDDEN,

@@ -77,6 +77,20 @@ impl InputBuffer {
         Some(Self { data, layout: Layout { isa, format, capacity: rows, width, stride } })
     }
 
+    /// Makes rows of another width, in the memory of those that it was made with: all of them are zeros then.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub(crate) fn set_width(&mut self, width: usize) {
+        if width == self.layout.width {
+            return;
+        }
+        let needed = self.layout.format.offset(width.next_multiple_of(DEPTH_PADDING));
+        assert!(needed <= self.layout.stride, "{width} numbers in rows of {} bytes", self.layout.stride);
+        self.data.as_mut_slice::<u8>().fill(0);
+        self.layout.width = width;
+    }
+
     /// Rows that fit.
     pub fn capacity(&self) -> usize {
         self.layout.capacity

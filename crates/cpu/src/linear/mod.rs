@@ -61,6 +61,7 @@ use demask_tensor::{Dtype, PackError, StoredTensor};
 pub(crate) use drive::{Job, ROWS_BEHIND, Sums};
 pub use input::{InputBuffer, InputWriter};
 pub use int8::Activations;
+pub(crate) use output::Addend;
 pub use output::Output;
 pub use packed::{MatrixFormat, Packed, PackedGateUp};
 
@@ -329,6 +330,20 @@ impl Linear {
         drive::multiply_each(kernel_of, pool, input, jobs, panels_of, take);
     }
 
+    /// Multiplies the rows of each job with one weight and stores the results, `[rows, outputs]`, in the rows with the same
+    /// numbers. Allocates nothing.
+    ///
+    /// # Panics
+    /// As [`Linear::sums_each`].
+    pub(crate) fn store_each(&self, pool: &Pool, input: &InputBuffer, jobs: &[Job], weight: &Packed, out: &mut [f32]) {
+        let end = jobs.last().map_or(0, |job| (job.first_row + job.rows) as usize);
+        let target = Output::Store { out, stride: weight.rows() }.target(end, weight.rows());
+        self.sums_each(pool, input, jobs, std::slice::from_ref(weight), &|sums| {
+            // SAFETY: sums come for each block once, and jobs have rows of their own.
+            unsafe { target.take(self.isa, sums, None) }
+        });
+    }
+
     /// `silu(gate) * up` of the rows of each job with its weight, rounded to the input format: rows of `output` with the
     /// same numbers. Allocates nothing.
     ///
@@ -352,7 +367,7 @@ impl Linear {
         drive::multiply_each(kernel_of, pool, input, jobs, panels_of, &|sums| {
             // SAFETY: sums come for each block once, and jobs have rows of their own, so that no two threads write the
             // same columns of a row. A task takes whole groups of inputs of the down projection: two pairs of panels.
-            unsafe { output::take_gate_up(self.isa, &writer, sums) }
+            unsafe { output::take_gate_up(self.isa, &writer, sums, None) }
         });
     }
 
@@ -369,6 +384,21 @@ impl Linear {
         weight: &PackedGateUp,
         output: &mut InputBuffer,
     ) {
+        self.gate_up_with(pool, input, rows, (weight, None), output);
+    }
+
+    /// [`gate_up`](Self::gate_up), with numbers that some rows of gate and up get first.
+    ///
+    /// # Panics
+    /// As [`Linear::gate_up`].
+    pub(crate) fn gate_up_with(
+        &self,
+        pool: &Pool,
+        input: &InputBuffer,
+        rows: usize,
+        (weight, addend): (&PackedGateUp, Option<Addend<'_>>),
+        output: &mut InputBuffer,
+    ) {
         assert_eq!(input.width(), weight.columns(), "width of the input");
         assert_eq!(output.width(), weight.rows(), "width of the output");
         assert_eq!(output.format(), self.kernel.input, "the output was made for another kernel than {}", self.name());
@@ -378,7 +408,7 @@ impl Linear {
         let writer = output.writer();
         drive::multiply(pool, (input, rows), self.factor(&weight.panels, together), &|sums| {
             // SAFETY: sums come for each block once, so that no two threads write the same columns of a row.
-            unsafe { output::take_gate_up(self.isa, &writer, sums) }
+            unsafe { output::take_gate_up(self.isa, &writer, sums, addend.as_ref()) }
         });
     }
 }

@@ -2,6 +2,8 @@
 
 use std::marker::PhantomData;
 
+use demask_tensor::NO_ROW;
+
 use super::{
     activation::silu_f32,
     drive::{Sums, TASK_GROUPS},
@@ -137,14 +139,31 @@ fn copy_row(out: &mut [f32], sums: &[f32]) {
 ///
 /// # Safety
 /// No other thread takes sums of the same rows and panels at the same time.
-pub(super) unsafe fn take_gate_up(isa: Isa, writer: &InputWriter<'_>, sums: &Sums<'_>) {
-    dispatch(isa, GateUp { writer, sums });
+pub(super) unsafe fn take_gate_up(isa: Isa, writer: &InputWriter<'_>, sums: &Sums<'_>, addend: Option<&Addend<'_>>) {
+    dispatch(isa, GateUp { writer, sums, addend });
+}
+
+/// Numbers that gate and up of some rows get before the SiLU.
+pub(crate) struct Addend<'a> {
+    /// `[added rows, 2, width of gate]`.
+    pub(crate) values: &'a [f32],
+    /// Added row of each row of the input, or [`NO_ROW`].
+    pub(crate) index_of: &'a [u32],
+}
+
+impl Addend<'_> {
+    /// Returns what gate and up of a row get, both `width` long; nothing for most rows.
+    fn row(&self, row: usize, width: usize) -> Option<(&[f32], &[f32])> {
+        let index = self.index_of.get(row).copied().filter(|&index| index != NO_ROW)? as usize;
+        Some(self.values[2 * width * index..][..2 * width].split_at(width))
+    }
 }
 
 /// Complete sums of gate and up on their way to the inputs of the down projection.
 struct GateUp<'a, 'w> {
     writer: &'a InputWriter<'w>,
     sums: &'a Sums<'a>,
+    addend: Option<&'a Addend<'a>>,
 }
 
 impl Operation for GateUp<'_, '_> {
@@ -152,19 +171,27 @@ impl Operation for GateUp<'_, '_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        let Self { writer, sums } = self;
+        let Self { writer, sums, addend } = self;
         for row in 0..sums.rows {
+            let added = addend.and_then(|addend| addend.row(sums.first_row + row, writer.width()));
             // Columns of two pairs at a time: formats that share a scale among inputs need its inputs together.
             for (index, pairs) in sums.row(row).chunks(TASK_GROUPS * GROUP * PANEL).enumerate() {
                 let mut values = [0.0; TASK_GROUPS * PANEL];
+                let first = (sums.first_group + index * TASK_GROUPS) * PANEL;
+                let count = (pairs.len() / GROUP).min(writer.width() - first);
                 for (values, pair) in values.chunks_exact_mut(PANEL).zip(pairs.chunks_exact(GROUP * PANEL)) {
                     let (gate, up) = pair.split_at(PANEL);
                     for lane in 0..PANEL {
                         values[lane] = silu_f32(gate[lane]) * up[lane];
                     }
                 }
-                let first = (sums.first_group + index * TASK_GROUPS) * PANEL;
-                let count = (pairs.len() / GROUP).min(writer.width() - first);
+                if let Some((gates, ups)) = added {
+                    let sums = |column: usize| column / PANEL * GROUP * PANEL + column % PANEL;
+                    for (column, value) in values[..count].iter_mut().enumerate() {
+                        let (gate, up) = (pairs[sums(column)], pairs[sums(column) + PANEL]);
+                        *value = silu_f32(gate + gates[first + column]) * (up + ups[first + column]);
+                    }
+                }
                 // SAFETY: our maker keeps other threads away from the rows and panels of these sums.
                 unsafe { writer.write_columns(sums.first_row + row, first, &values[..count]) }
             }
@@ -190,7 +217,7 @@ mod tests {
         let results = Isa::available().into_iter().map(|isa| {
             let mut buffer = InputBuffer::try_new(isa, InputFormat::F32, rows, width).unwrap();
             // SAFETY: nobody else writes to the buffer.
-            unsafe { take_gate_up(isa, &buffer.writer(), &sums) };
+            unsafe { take_gate_up(isa, &buffer.writer(), &sums, None) };
             let mut all = vec![0.0; rows * width];
             all.chunks_exact_mut(width).enumerate().for_each(|(row, out)| buffer.read_row(row, out));
             // Which of its operands' signs a NaN keeps is not defined.

@@ -112,6 +112,7 @@ impl Model {
         let mut backend =
             CpuBackend::new(CpuOptions { isa, dtype, quantisation: None, activations: Activations::Plain, threads });
         let shape = WorkspaceShape {
+            adapter_rank: 0,
             rows: 700,
             head_rows: 700,
             hidden: HIDDEN,
@@ -167,6 +168,7 @@ impl Model {
                 value: &layer.value,
                 biases: layer.biases.as_ref().map(|[q, k, v]| [q, k, v]),
                 head_norms: layer.head_norms.as_ref().map(|[q, k]| [q, k]),
+                adapters: [None; 3],
             };
             let (mut rows, mut key, mut value) = (Rows::Live, Rows::Live, Rows::Live);
             if launch.partial && index > 0 {
@@ -180,9 +182,15 @@ impl Model {
             }
             backend.qkv(index, &qkv, QkvRows { query: rows, key, value }, kv);
             backend.attend(index, rows, kv);
-            backend.project_add(&layer.output, rows);
-            let mlp =
-                MlpWeights { norm: &layer.norms[1], epsilon: EPSILON, gate_up: &layer.gate_up, down: &layer.down };
+            backend.project_add(&layer.output, None, rows);
+            let mlp = MlpWeights {
+                norm: &layer.norms[1],
+                epsilon: EPSILON,
+                gate_up: &layer.gate_up,
+                down: &layer.down,
+                gate_up_adapters: [None; 2],
+                down_adapter: None,
+            };
             backend.mlp(&mlp, rows);
             if holds {
                 backend.settle(index, rows, kv);

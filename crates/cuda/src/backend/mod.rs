@@ -24,8 +24,8 @@ use std::sync::Arc;
 
 use demask_step::{DeviceError, DeviceId, MemoryMeter, OutOfMemory};
 use demask_tensor::{
-    AttentionShape, Backend, Dtype, ExpertWeights, HeadOutput, HeadWeights, Launch, MlpWeights, PackError, PageKind,
-    PartSeconds, QkvRows, QkvWeights, Quantisation, Rows, Stage, StoredTensor, WorkspaceShape, widen_bf16,
+    AttentionShape, Backend, Dtype, ExpertWeights, HeadOutput, HeadWeights, Launch, Lora, MlpWeights, PackError,
+    PageKind, PartSeconds, QkvRows, QkvWeights, Quantisation, Rows, Stage, StoredTensor, WorkspaceShape, widen_bf16,
 };
 
 use crate::gpu::{Gpu, Limits};
@@ -366,7 +366,7 @@ impl<G: Gpu> Backend for CudaBackend<G> {
         }
     }
 
-    fn project_add(&mut self, weight: &Matrix<G>, rows: Rows) {
+    fn project_add(&mut self, weight: &Matrix<G>, _: Option<Lora<'_, Self>>, rows: Rows) {
         if let Some(mut step) = self.step() {
             step.project_add(weight, rows);
         }

@@ -40,9 +40,12 @@ fn at_most(most: usize, found: usize, whole: &'static str, parts: &'static str) 
 impl CudaOptions {
     /// Refuses a model of so many layers whose steps have a workspace of this shape, if the kernels cannot take it.
     pub fn check(&self, shape: &WorkspaceShape, layers: usize) -> Result<(), Unfit> {
-        let WorkspaceShape { hidden, ffn, experts, attention, vocabulary, .. } = *shape;
+        let WorkspaceShape { hidden, ffn, experts, attention, vocabulary, adapter_rank, .. } = *shape;
         if let Some(experts) = experts {
             return Err(self::experts(experts.count));
+        }
+        if adapter_rank > 0 {
+            return Err(adapter(adapter_rank));
         }
         check_heads(&attention, self.dtype)?;
         // Layers and heads stand along y of grids.
@@ -60,6 +63,12 @@ impl CudaOptions {
 /// The refusal of layers of experts, for which there are no kernels.
 pub(super) fn experts(found: usize) -> Unfit {
     Unfit { whole: "a layer", parts: "experts", found, taken: "none".to_owned(), instead: "`device` cpu" }
+}
+
+/// The refusal of an adapter, for whose products there are no kernels.
+fn adapter(rank: usize) -> Unfit {
+    let instead = "`device` cpu, or `adapter_use` merged";
+    Unfit { whole: "a product", parts: "ranks of an adapter", found: rank, taken: "none".to_owned(), instead }
 }
 
 /// Refuses heads that attention has no kernels for.
@@ -89,6 +98,7 @@ mod tests {
         attention: AttentionShape { heads: 32, kv_heads: 8, head_dim: 128 },
         vocabulary: 126_464,
         table_entries: 64,
+        adapter_rank: 0,
     };
 
     fn refused(dtype: Dtype, change: impl Fn(&mut WorkspaceShape)) -> Option<String> {

@@ -28,6 +28,7 @@ struct Model {
 }
 
 const SHAPE_OF_WORK: WorkspaceShape = WorkspaceShape {
+    adapter_rank: 0,
     rows: 1500,
     head_rows: 200,
     hidden: HIDDEN,
@@ -94,7 +95,8 @@ impl Model {
     fn forward_to(&mut self, launch: &Launch, rows: Rows, out: &mut HeadOutput) -> Result<(), DeviceError> {
         let Self { backend, kv, embedding, norm, matrices, .. } = self;
         let [query, key, value, output, gate_up, down, head] = &*matrices;
-        let weights = QkvWeights { norm, epsilon: 1e-5, query, key, value, biases: None, head_norms: None };
+        let weights =
+            QkvWeights { norm, epsilon: 1e-5, query, key, value, biases: None, head_norms: None, adapters: [None; 3] };
         backend.begin(launch, kv);
         backend.embed(embedding);
         if rows == Rows::Computed {
@@ -103,8 +105,11 @@ impl Model {
         backend.hold(0, rows, kv);
         backend.qkv(0, &weights, QkvRows { query: rows, key: Rows::Live, value: Rows::Live }, kv);
         backend.attend(0, rows, kv);
-        backend.project_add(output, rows);
-        backend.mlp(&MlpWeights { norm, epsilon: 1e-5, gate_up, down }, rows);
+        backend.project_add(output, None, rows);
+        backend.mlp(
+            &MlpWeights { norm, epsilon: 1e-5, gate_up, down, gate_up_adapters: [None; 2], down_adapter: None },
+            rows,
+        );
         backend.settle(0, rows, kv);
         if !launch.head.rows.is_empty() {
             backend.head(&HeadWeights { norm, epsilon: 1e-5, head }, kv, out);

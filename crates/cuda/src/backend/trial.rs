@@ -220,6 +220,7 @@ impl<'a, G: Gpu> AttentionTrial<'a, G> {
             experts: None,
             attention: shape,
             vocabulary: 0,
+            adapter_rank: 0,
             table_entries: entries,
         };
         backend.reserve(&work)?;

@@ -44,7 +44,11 @@ pub fn emulated(options: CudaOptions) -> impl Backend + 'static {
 impl Device {
     /// Loads the checkpoint of a directory.
     pub fn load(self, directory: &Path, dtype: DtypeChoice) -> Result<ModelByHand, ModelError> {
-        let files = ModelFiles::directory(directory)?;
+        self.load_files(ModelFiles::directory(directory)?, dtype)
+    }
+
+    /// Loads a checkpoint.
+    pub fn load_files(self, files: ModelFiles, dtype: DtypeChoice) -> Result<ModelByHand, ModelError> {
         let model = match self {
             Self::Cpu(isa) => {
                 let tier = Some(isa.tier());

@@ -11,6 +11,8 @@ use serde::Deserialize;
 pub struct Forward {
     /// The checkpoint, whatever the file is called.
     pub model: String,
+    /// Adapter beside it.
+    pub adapter: Option<String>,
     /// Inputs of the run.
     pub inputs: Vec<Input>,
     #[serde(skip)]

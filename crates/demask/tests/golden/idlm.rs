@@ -1,7 +1,9 @@
 //! Traces of introspective strided decoding (I-DLM), forward by forward: rounds, rows, starts, drafts, acceptances, what is kept, tokens.
 
+use std::collections::BTreeMap;
+
 use demask::{
-    DtypeChoice,
+    AdapterChoice, DtypeChoice,
     internals::{
         ModelByHand,
         decode::{ModelFacts, Session},
@@ -10,7 +12,7 @@ use demask::{
 };
 use demask_testkit::rounds::{Case, Round, of_session};
 
-use super::{Device, Devices, files, folder, load, say};
+use super::{Device, Devices, adapters::adapted, files, folder, say};
 
 /// Name that the files of these traces start with.
 pub const FILES: &str = "idlm_";
@@ -42,18 +44,18 @@ pub fn cases(on: Devices) {
             }
             let mut cases = Case::all(&std::fs::read_to_string(&path).unwrap());
             let all = cases.len();
-            cases.retain(|case| !case.adapted);
             if device == Device::EmulatedGpu {
-                // What is played on the processor is slow.
+                // What is played on the processor is slow, and GPUs' kernels take no adapters.
+                cases.retain(|case| case.adapter.is_none());
                 cases.truncate(1);
             }
-            cases.sort_by(|one, other| one.model.cmp(&other.model));
-            let mut loaded: Option<(String, ModelByHand)> = None;
+            let mut models = BTreeMap::new();
             for case in &cases {
-                if loaded.as_ref().is_none_or(|(name, _)| *name != case.model) {
-                    loaded = Some((case.model.clone(), load(&folder, &case.model, device, DtypeChoice::F32)));
-                }
-                let (_, model) = loaded.as_mut().unwrap();
+                let key = (case.model.clone(), case.adapter.clone());
+                let model = models.entry(key).or_insert_with(|| {
+                    let adapter = case.adapter.as_deref().map(|name| (name, AdapterChoice::Masks));
+                    adapted(&folder, (&case.model, case.mask_id), adapter, device, DtypeChoice::F32)
+                });
                 // A model that was not trained with masks has the one that the case names.
                 let facts = ModelFacts { mask_id: Some(case.mask_id), ..model.info().facts().clone() };
                 if let Some(error) = case.difference(facts.clone(), |session| run(model, session)) {

@@ -4,6 +4,7 @@
 //! taken from the project's own. For each method the number of cases that passed, failed (with the first differing
 //! step) and belong to a method not built yet is printed; any failure fails the test.
 
+mod adapters;
 mod cases;
 #[path = "../common/device.rs"]
 mod device;
@@ -96,6 +97,8 @@ tests_on_devices! {
     forward_bf16: |on| forward_cases(on, DtypeChoice::Bf16, BF16_TOLERANCE);
     decode: decode_cases;
     idlm_decode: idlm::cases;
+    adapters_f32: |on| adapters::forwards(on, DtypeChoice::F32, F32_TOLERANCE);
+    adapters_bf16: |on| adapters::forwards(on, DtypeChoice::Bf16, BF16_TOLERANCE);
 }
 
 fn own_folder() -> PathBuf {
@@ -199,6 +202,9 @@ fn forward_cases(on: Devices, dtype: DtypeChoice, tolerance: f32) {
     let mut failures = Vec::new();
     for path in files(&folder, "forward") {
         let forward = Forward::read(&path);
+        if forward.adapter.is_some() {
+            continue;
+        }
         let of_2026 = forward.model.starts_with("dense-") || forward.model.starts_with("moe-");
         let sharp = dtype == DtypeChoice::Bf16 && of_2026;
         let tolerance = if sharp { SHARP_BF16_TOLERANCE } else { tolerance };

@@ -9,6 +9,7 @@ use demask_tensor::{
 
 use crate::{
     ArchSpec, Sequence,
+    adapter::AdapterRows,
     cost::{Answered, Asked, Predictor, cost},
     sequence::{reserve_touched, touched_pages},
 };
@@ -90,6 +91,18 @@ impl Lowered {
                 cost(spec, step.plan, sequence_of(index).state.needs().increments, Answered::of(step.plan, rows));
         }
         finish_last(launch);
+    }
+
+    /// Names the rows of a lowered launch that take an adapter, and counts their operations.
+    pub(crate) fn adapt(&mut self, adapter: &AdapterRows, batch: &[SequenceStep<'_>], launch: &mut Launch) {
+        for (step, part) in batch.iter().zip(&mut self.parts) {
+            let rows = (part.first_row..).zip(step.tokens).filter(|(_, token)| adapter.takes(**token));
+            let before = launch.adapted.len();
+            launch.adapted.extend(rows.map(|(row, _)| row));
+            let rows = (launch.adapted.len() - before) as f64;
+            part.cost.operations.projections += rows * adapter.operations.projections;
+            part.cost.operations.mlp += rows * adapter.operations.mlp;
+        }
     }
 
     /// Plans the partial layers: those of all steps alike, which are of one [`LaunchKind`](demask_step::LaunchKind).

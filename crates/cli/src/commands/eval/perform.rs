@@ -235,13 +235,13 @@ fn opened(settings: &Settings, spec: &ModelSpec) -> anyhow::Result<(Opened, Devi
     let source = match (&spec.model, &settings.source) {
         // The model of the command line is read as its family says.
         (Some(name), own) if own.name() == Some(name) => own.clone(),
-        (Some(name), _) => Source::Named(name.clone()),
+        (Some(name), _) => name.clone().into(),
         (None, _) => Source::Demo,
     };
     let device = usable(&spec.device.over(settings.asked()), &source)?;
     let mut opened = source.open(settings.screen)?;
     if let Some(guide) = &spec.guide {
-        opened = opened.guided_by(Source::Named(guide.clone()).open(settings.screen)?)?;
+        opened = opened.guided_by(Source::from(guide.clone()).open(settings.screen)?)?;
     }
     Ok((opened, device))
 }
