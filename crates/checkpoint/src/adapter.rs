@@ -1,22 +1,25 @@
 //! Adapters in PEFT's layout (LoRA): `adapter_config.json` and `adapter_model.safetensors`, read for the products of a model.
 
+mod choice;
+
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
-    str::FromStr,
 };
 
-use demask_model::{AdapterUse, ArchSpec, ExpectedTensor, LayerRole, Role, StoredLora, expected_tensors};
+use demask_model::{AdapterUse, ArchSpec, ExpectedTensor, Role, StoredLora, expected_tensors};
 use demask_step::TokenId;
 use demask_tensor::{Bytes, StoredTensor};
 use serde_json::Value;
 
+pub use choice::{AdapterChoice, AdapterFacts, UnknownAdapterUse};
+
 use crate::{
-    CheckpointError, Family, ModelFiles,
+    AdapterFiles, CheckpointError, Family,
     families::LARGEST_WIDTH,
     fields::Fields,
     header::{self, TensorInfo},
-    weights::{Located, dtype_of},
+    located::{Located, dtype_of},
 };
 
 pub(crate) const CONFIG: &str = "adapter_config.json";
@@ -24,94 +27,6 @@ pub(crate) const WEIGHTS: &str = "adapter_model.safetensors";
 
 /// Names of PEFT's wrapper around the model, in front of its modules.
 const WRAPPER: &str = "base_model.model.";
-
-/// Use of an adapter that a user names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum AdapterChoice {
-    /// Masks for I-DLM and for an adapter whose name contains `i-dlm` or `idlm`, else all rows.
-    #[default]
-    Auto,
-    /// Rows that hold a mask.
-    Masks,
-    /// All rows, beside the weights.
-    All,
-    /// All rows, added into the weights.
-    Merged,
-}
-
-impl AdapterChoice {
-    /// All of them, by name.
-    pub const NAMES: [(&'static str, Self); 4] =
-        [("auto", Self::Auto), ("masks", Self::Masks), ("all", Self::All), ("merged", Self::Merged)];
-}
-
-impl From<AdapterUse> for AdapterChoice {
-    fn from(usage: AdapterUse) -> Self {
-        match usage {
-            AdapterUse::Masks(_) => Self::Masks,
-            AdapterUse::All => Self::All,
-            AdapterUse::Merged => Self::Merged,
-        }
-    }
-}
-
-impl fmt::Display for AdapterChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = Self::NAMES.iter().find(|(_, choice)| choice == self);
-        f.write_str(named.map_or("auto", |(name, _)| name))
-    }
-}
-
-impl FromStr for AdapterChoice {
-    type Err = UnknownAdapterUse;
-
-    fn from_str(text: &str) -> Result<Self, UnknownAdapterUse> {
-        let named = Self::NAMES.iter().find(|(name, _)| *name == text);
-        named.map(|(_, choice)| *choice).ok_or_else(|| UnknownAdapterUse { found: text.to_owned() })
-    }
-}
-
-/// A use of adapters that there is not.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("adapter use {found:?}: expected auto, masks, all or merged")]
-pub struct UnknownAdapterUse {
-    found: String,
-}
-
-/// Files of an adapter, and its use.
-#[derive(Debug, Clone)]
-pub struct AdapterFiles {
-    /// The files.
-    pub files: ModelFiles,
-    /// Use of the adapter.
-    pub choice: AdapterChoice,
-}
-
-impl AdapterFiles {
-    /// Returns the name of a model with the adapter: `MODEL+ADAPTER`, without the adapter's organisation.
-    pub(crate) fn name_beside(&self, model: &str) -> String {
-        let name = self.files.name();
-        format!("{model}+{}", name.rsplit_once('/').map_or(name, |(_, name)| name))
-    }
-}
-
-/// Facts about an adapter, for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct AdapterFacts {
-    /// Name of the adapter.
-    pub name: String,
-    /// Model that it says it was trained for, if it says so.
-    pub base: Option<String>,
-    /// Use of the adapter.
-    pub usage: AdapterUse,
-    /// Smallest and largest rank.
-    pub ranks: [usize; 2],
-    /// Products that it changes.
-    pub products: usize,
-    /// Parameters of all of them.
-    pub parameters: u64,
-}
 
 /// An adapter whose tensors were found and checked.
 pub(crate) struct StoredAdapter {
@@ -333,7 +248,7 @@ impl Finder<'_> {
         let mut pairs = HashMap::new();
         for expected in expected_tensors(self.spec) {
             let Role::Layer(_, part) = expected.role else { continue };
-            if !takes_adapter(part) || (self.family.fused)(self.spec, part).is_some() {
+            if !part.takes_adapter() || (self.family.fused)(self.spec, part).is_some() {
                 continue;
             }
             let name = (self.family.tensor_name)(expected.role);
@@ -401,18 +316,4 @@ impl Finder<'_> {
         }
         Ok(located)
     }
-}
-
-/// Reports whether a product can have an adapter.
-fn takes_adapter(part: LayerRole) -> bool {
-    matches!(
-        part,
-        LayerRole::Query
-            | LayerRole::Key
-            | LayerRole::Value
-            | LayerRole::Output
-            | LayerRole::Gate
-            | LayerRole::Up
-            | LayerRole::Down
-    )
 }

@@ -9,7 +9,7 @@ use std::{
 
 use demask_tensor::Bytes;
 
-use crate::{AdapterFiles, CheckpointError, FamilyChoice, template::LONGEST_TEMPLATE};
+use crate::{AdapterChoice, CheckpointError, FamilyChoice, template::LONGEST_TEMPLATE};
 
 /// Returns the most bytes that a text file of a model may have, by its name.
 ///
@@ -48,6 +48,23 @@ pub struct ModelFiles {
     family: Option<FamilyChoice>,
     /// Adapter that goes with them.
     adapter: Option<Box<AdapterFiles>>,
+}
+
+/// Files of an adapter, and its use.
+#[derive(Debug, Clone)]
+pub struct AdapterFiles {
+    /// The files.
+    pub files: ModelFiles,
+    /// Use of the adapter.
+    pub choice: AdapterChoice,
+}
+
+impl AdapterFiles {
+    /// Returns the name of a model with the adapter: `MODEL+ADAPTER`, without the adapter's organisation.
+    pub(crate) fn name_beside(&self, model: &str) -> String {
+        let name = self.files.name();
+        format!("{model}+{}", name.rsplit_once('/').map_or(name, |(_, name)| name))
+    }
 }
 
 #[derive(Debug, Clone)]

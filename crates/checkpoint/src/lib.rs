@@ -25,13 +25,14 @@ mod gguf;
 mod guard;
 mod header;
 mod hub;
+mod located;
 mod said;
 mod special;
 mod template;
 mod tokenizer;
 mod weights;
 
-pub use adapter::{AdapterChoice, AdapterFacts, AdapterFiles, UnknownAdapterUse};
+pub use adapter::{AdapterChoice, AdapterFacts, UnknownAdapterUse};
 pub use checkpoint::{Checkpoint, CheckpointText};
 pub use config::{ModelConfig, parse_config};
 pub use error::{CheckpointError, Warning};
@@ -40,7 +41,7 @@ pub use families::{
     UnknownFamily,
 };
 pub use fields::TokenIds;
-pub use files::{ModelFiles, ModelLocation, resolve};
+pub use files::{AdapterFiles, ModelFiles, ModelLocation, resolve};
 pub use generation::GenerationConfig;
 pub use gguf::check_gguf;
 pub use guard::guarded;

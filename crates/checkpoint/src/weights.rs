@@ -6,7 +6,6 @@ use demask_model::{
     AdapterUse, ArchSpec, ExpectedTensor, Role, StoredLora, WeightError, WeightSource, expected_tensors,
 };
 use demask_tensor::{BlockFormat, Bytes, Dtype, StoredTensor};
-use serde_json::Value;
 
 use crate::{
     AdapterFacts, CheckpointError, Family, ModelFiles,
@@ -15,6 +14,7 @@ use crate::{
     fields::Fields,
     files::is_plain,
     header::{self, MOST_TENSORS, TensorInfo},
+    located::{Located, dtype_of},
 };
 
 pub(crate) const SINGLE: &str = "model.safetensors";
@@ -57,19 +57,6 @@ impl ShardIndex {
     pub fn shards(&self) -> BTreeSet<&str> {
         self.shard_of.values().map(String::as_str).collect()
     }
-}
-
-/// A tensor that has been found and checked.
-#[derive(Debug)]
-pub(crate) struct Located {
-    pub shard: usize,
-    pub start: usize,
-    pub end: usize,
-    pub dtype: Dtype,
-    pub rows: usize,
-    pub columns: usize,
-    /// Width of heads whose rows the file has in pairs.
-    pub paired: Option<usize>,
 }
 
 /// One weight file.
@@ -281,20 +268,6 @@ impl StoredWeights {
         let blocks = BlockFormat::ALL.map(Dtype::Block);
         let all = [Dtype::Bf16, Dtype::F16, Dtype::F32].into_iter().chain(blocks);
         all.map(|dtype| (dtype, bytes_of(dtype))).filter(|(_, bytes)| *bytes > 0).collect()
-    }
-}
-
-/// Returns the type of a tensor of a safetensors file.
-pub(crate) fn dtype_of(file: &str, name: &str, info: &TensorInfo) -> Result<Dtype, CheckpointError> {
-    match info.dtype.as_str() {
-        "F32" => Ok(Dtype::F32),
-        "F16" => Ok(Dtype::F16),
-        "BF16" => Ok(Dtype::Bf16),
-        other => Err(CheckpointError::TensorType {
-            file: file.to_owned(),
-            tensor: name.to_owned(),
-            found: Value::from(other.chars().take(20).collect::<String>()).to_string(),
-        }),
     }
 }
 

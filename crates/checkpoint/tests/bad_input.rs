@@ -8,10 +8,10 @@ use demask_checkpoint::{
 use serde_json::{Map, Value, json};
 
 /// A copy of a checkpoint that a test may break; it is removed at the end.
-struct Broken(PathBuf);
+pub struct Broken(PathBuf);
 
 impl Broken {
-    fn of(folder: &str, name: &str) -> Self {
+    pub fn of(folder: &str, name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("demask-bad-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
@@ -23,18 +23,18 @@ impl Broken {
         Self(path)
     }
 
-    fn write(&self, file: &str, contents: impl AsRef<[u8]>) {
+    pub fn write(&self, file: &str, contents: impl AsRef<[u8]>) {
         fs::write(self.0.join(file), contents).unwrap();
     }
 
-    fn edit(&self, file: &str, change: impl FnOnce(&mut Value)) {
+    pub fn edit(&self, file: &str, change: impl FnOnce(&mut Value)) {
         let mut value = serde_json::from_slice(&fs::read(self.0.join(file)).unwrap()).unwrap();
         change(&mut value);
         self.write(file, value.to_string());
     }
 
     /// Changes the header of a safetensors file and leaves its data.
-    fn edit_header(&self, file: &str, change: impl FnOnce(&mut Map<String, Value>)) {
+    pub fn edit_header(&self, file: &str, change: impl FnOnce(&mut Map<String, Value>)) {
         let bytes = fs::read(self.0.join(file)).unwrap();
         let length = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
         let mut header: Map<String, Value> = serde_json::from_slice(&bytes[8..length]).unwrap();
@@ -42,6 +42,16 @@ impl Broken {
         let text = Value::from(header).to_string();
         let prefix = (text.len() as u64).to_le_bytes();
         self.write(file, [&prefix, text.as_bytes(), &bytes[length..]].concat());
+    }
+
+    /// The files.
+    pub fn files(&self) -> ModelFiles {
+        ModelFiles::directory(&self.0).unwrap()
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &std::path::Path {
+        &self.0
     }
 
     fn open(&self) -> Result<Checkpoint, CheckpointError> {

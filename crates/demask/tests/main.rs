@@ -2,6 +2,7 @@
 //! allocator counts.
 
 mod accuracy;
+mod adapters;
 mod arrows;
 mod batch;
 mod caches;

@@ -41,6 +41,8 @@ pub struct SynthSpec {
     pub like: Like,
     /// Layers, if not as many as the released model has.
     pub layers: Option<usize>,
+    /// Rank of an adapter for the shape, which is made instead of a checkpoint.
+    pub adapter: Option<usize>,
     /// Seed of all values.
     pub seed: u64,
 }
@@ -69,6 +71,14 @@ pub enum SynthError {
     BadLayers {
         /// Number that was given.
         found: usize,
+    },
+    /// A rank that no adapter of the shape has.
+    #[error("an adapter of rank {found} cannot be made, expected 1 to {most}")]
+    BadRank {
+        /// Number that was given.
+        found: usize,
+        /// Largest rank.
+        most: usize,
     },
     /// Something is in the way.
     #[error("{path} exists and is not an empty directory: give a new one, or remove it first")]
@@ -100,7 +110,10 @@ pub fn synthesise(
     progress: &mut dyn FnMut(SynthProgress) -> bool,
 ) -> Result<(), SynthError> {
     let config = spec.like.config(spec.layers)?;
-    write(&config, spec.like.generation(), spec.seed, SHARD, out, progress)
+    match spec.adapter {
+        Some(rank) => write_files(&adapter_content(&config, spec.like, rank)?, spec.seed, out, progress),
+        None => write(&config, spec.like.generation(), spec.seed, SHARD, out, progress),
+    }
 }
 
 /// Writes a random checkpoint for any configuration.
@@ -113,6 +126,65 @@ fn write(
     progress: &mut dyn FnMut(SynthProgress) -> bool,
 ) -> Result<(), SynthError> {
     let ModelConfig { family, spec: architecture, .. } = parse_config(config.to_string().as_bytes(), "config.json")?;
+    let shards = plan(family, &architecture, shard);
+    let total = shards.iter().flatten().map(|tensor| tensor.bytes).sum();
+    let mut texts = vec![("config.json", format!("{config:#}")), ("generation_config.json", format!("{generation:#}"))];
+    if shards.len() > 1 {
+        texts.push((INDEX, format!("{:#}", index(&shards, total))));
+    }
+    let count = shards.len();
+    let weights = shards.into_iter().enumerate().map(|(number, tensors)| (shard_name(number, count), tensors));
+    write_files(&Content { texts, weights: weights.collect() }, seed, out, progress)
+}
+
+/// Files of a directory.
+struct Content {
+    texts: Vec<(&'static str, String)>,
+    weights: Vec<(String, Vec<Planned>)>,
+}
+
+/// Makes the files of an adapter in PEFT's layout, for all products of the layers of a shape but experts.
+fn adapter_content(config: &Value, like: Like, rank: usize) -> Result<Content, SynthError> {
+    let ModelConfig { family, spec, .. } = parse_config(config.to_string().as_bytes(), "config.json")?;
+    if rank == 0 || rank > spec.hidden {
+        return Err(SynthError::BadRank { found: rank, most: spec.hidden });
+    }
+    let mut tensors: Vec<Planned> = Vec::new();
+    for (_, name, expected) in family.stored_tensors(&spec) {
+        let takes = matches!(expected.role, Role::Layer(_, part) if part.takes_adapter());
+        let Some(module) = name.strip_suffix(".weight").filter(|_| takes) else { continue };
+        let (rows, columns) = (expected.rows, expected.columns);
+        for (half, rows, columns) in [("lora_A", rank, columns), ("lora_B", rows, rank)] {
+            tensors.push(Planned {
+                name: format!("base_model.model.{module}.{half}.weight"),
+                number: tensors.len() as u64,
+                expected: ExpectedTensor { rows, columns, ..expected },
+                bytes: (rows * columns * 2) as u64,
+            });
+        }
+    }
+    let text = json!({
+        "peft_type": "LORA",
+        "base_model_name_or_path": like.to_string(),
+        "r": rank,
+        "lora_alpha": 2 * rank,
+        "use_rslora": false,
+        "bias": "none",
+        "task_type": "CAUSAL_LM",
+    });
+    Ok(Content {
+        texts: vec![("adapter_config.json", format!("{text:#}"))],
+        weights: vec![("adapter_model.safetensors".to_owned(), tensors)],
+    })
+}
+
+/// Writes files into a new directory.
+fn write_files(
+    content: &Content,
+    seed: u64,
+    out: &Path,
+    progress: &mut dyn FnMut(SynthProgress) -> bool,
+) -> Result<(), SynthError> {
     let occupied = match fs::read_dir(out) {
         Ok(mut entries) => entries.next().is_some(),
         Err(_) => out.symlink_metadata().is_ok(),
@@ -121,17 +193,14 @@ fn write(
         return Err(SynthError::Exists { path: out.display().to_string() });
     }
     let partial = Partial::create(out)?;
-    let shards = plan(family, &architecture, shard);
-    let total = shards.iter().flatten().map(|tensor| tensor.bytes).sum();
-    partial.text("config.json", &format!("{config:#}"))?;
-    partial.text("generation_config.json", &format!("{generation:#}"))?;
-    if shards.len() > 1 {
-        partial.text(INDEX, &format!("{:#}", &index(&shards, total)))?;
+    for (file, text) in &content.texts {
+        partial.text(file, text)?;
     }
+    let total = content.weights.iter().flat_map(|(_, tensors)| tensors).map(|tensor| tensor.bytes).sum();
     let table = Table::new();
     let mut done = 0;
-    for (number, tensors) in shards.iter().enumerate() {
-        let path = partial.path.join(shard_name(number, shards.len()));
+    for (file, tensors) in &content.weights {
+        let path = partial.path.join(file);
         let report = &mut |bytes: u64| {
             done += bytes;
             if progress(SynthProgress { done, total }) { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }

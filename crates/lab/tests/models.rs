@@ -29,7 +29,7 @@ what the weights were trained for where no file does, of a GGUF file that says `
 `shift` is the distance from a row to the position that it predicts. *Seeded* blocks start with the token that the pass
 predicts that stores what lies before them. Decoder and cache are those that decode if none is named; `docs/methods.md` has
 the others. `selfspec` with cache `causal` writes the tokens of `ar` of the same weights (Nemotron-Labs-Diffusion), and so does
-`isd` (I-DLM). `mask=ID` gives a causal model without a mask one, for `isd`: an id that no text has. No released file of I-DLM has been
+`isd` (I-DLM), which decodes where masks are trained to guess. `mask=ID` gives a causal model without a mask one, for `isd`: an id that no text has. No released file of I-DLM has been
 loaded here: its signs follow from its authors' training files, and how many guesses come true is their figure.
 The samplers of LLaDA2.1 and Open-dCoder that change what they have written are `edit` and `p2`: no file says that a LLaDA2 is 2.1.
 RND1 is decoded as its authors do ([specs/families.md#6.7](specs/families.md#6.7)): schedule `rnd1`, remasking `entropy`, 256
@@ -187,7 +187,11 @@ fn needed(outline: &Outline, quantize: WeightChoice) -> Footprint {
 fn page() -> String {
     let mut page = INTRODUCTION.to_owned();
     for family in FAMILIES {
-        let others = if family.decoding().sampler.is_some() { Others::Reference } else { Others::Recommended };
+        let others = match family {
+            family if family.decoding().sampler.is_some() => Others::Reference,
+            family if family.trains_causal_masks() => Others::Guesses,
+            _ => Others::Recommended,
+        };
         let (decoder, cache) = others.methods(family.attention());
         let (name, kind) = (family.name(), family.attention().kind());
         let architecture = family.architecture().map_or("–".to_owned(), |name| format!("`{name}`"));

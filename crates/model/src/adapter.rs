@@ -1,11 +1,9 @@
-//! Adapters (LoRA): what a source has of them, the rows that they change, and their numbers added into a weight.
+//! Adapters (LoRA): what a source has of them, how they are used, and their numbers added into a weight.
 
 use std::{num::NonZero, thread};
 
-use demask_step::{Operations, OutOfMemory, TokenId};
-use demask_tensor::{AlignedBytes, Backend, Dtype, Lora, PackError, ReadError, StoredTensor, TensorView};
-
-use crate::{LayerRole, LoadError, Role};
+use demask_step::{OutOfMemory, TokenId};
+use demask_tensor::{AlignedBytes, Dtype, PackError, ReadError, StoredTensor, TensorView};
 
 /// Use of an adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,57 +34,18 @@ impl StoredLora<'_> {
     }
 }
 
-/// Packed adapter of one product.
-pub(crate) struct PackedLora<B: Backend> {
-    pub(crate) a: B::Matrix,
-    pub(crate) b: B::Matrix,
-    pub(crate) scale: f32,
+/// An adapter cannot be added into a weight.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum MergeError {
+    /// The weight is stored in integers.
+    Integers,
+    /// The weight cannot be read, or there is no memory for it.
+    Pack(PackError),
 }
 
-impl<B: Backend> PackedLora<B> {
-    pub(crate) fn weights(&self) -> Lora<'_, B> {
-        Lora { a: &self.a, b: &self.b, scale: self.scale }
-    }
-}
-
-/// Packed adapters of the products of a layer.
-pub(crate) struct LayerAdapters<B: Backend> {
-    pub(crate) qkv: [Option<PackedLora<B>>; 3],
-    pub(crate) output: Option<PackedLora<B>>,
-    pub(crate) gate_up: [Option<PackedLora<B>>; 2],
-    pub(crate) down: Option<PackedLora<B>>,
-}
-
-/// Packed adapters of a model, without those that are merged.
-pub(crate) struct ModelAdapter<B: Backend> {
-    /// One per layer.
-    pub(crate) layers: Vec<LayerAdapters<B>>,
-    pub(crate) rows: AdapterRows,
-}
-
-/// Rows that take an adapter.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct AdapterRows {
-    /// Token whose rows take it; none: all rows.
-    pub(crate) token: Option<TokenId>,
-    /// Largest rank.
-    pub(crate) rank: usize,
-    /// Operations of a row that takes it, in all layers.
-    pub(crate) operations: Operations,
-}
-
-impl AdapterRows {
-    /// Reports whether a row that holds a token takes it.
-    pub(crate) fn takes(&self, held: TokenId) -> bool {
-        self.token.is_none_or(|token| token == held)
-    }
-
-    /// Counts the adapter of one product.
-    pub(crate) fn count(&mut self, role: LayerRole, lora: &StoredLora<'_>) {
-        let numbers = lora.a.rows() * lora.a.columns() + lora.b.rows() * lora.b.columns();
-        let counter = if role.is_mlp() { &mut self.operations.mlp } else { &mut self.operations.projections };
-        *counter += 2.0 * numbers as f64;
-        self.rank = self.rank.max(lora.a.rows());
+impl From<ReadError> for MergeError {
+    fn from(error: ReadError) -> Self {
+        Self::Pack(error.into())
     }
 }
 
@@ -102,23 +61,17 @@ impl MergedWeight {
     ///
     /// # Errors
     /// If the file cannot be read, there is no memory for the weight, or the weight is stored in integers.
-    pub(crate) fn new(role: Role, weight: &StoredTensor<'_>, lora: &StoredLora<'_>) -> Result<Self, LoadError> {
+    pub(crate) fn new(weight: &StoredTensor<'_>, lora: &StoredLora<'_>) -> Result<Self, MergeError> {
         if let Dtype::Block(_) = weight.dtype() {
-            return Err(LoadError::MergeIntoIntegers { role });
+            return Err(MergeError::Integers);
         }
-        let failed = |source: ReadError| LoadError::Pack { role, source: source.into() };
         let (rows, columns, rank) = (weight.rows(), weight.columns(), lora.a.rows());
-        let memory = || LoadError::Pack {
-            role,
-            source: PackError::Memory {
-                rows,
-                columns,
-                source: OutOfMemory { needed: (rows * columns * 4) as u64, available: 0 },
-            },
-        };
-        let mut values = AlignedBytes::try_zeroed(rows * columns * size_of::<f32>()).ok_or_else(memory)?;
-        values.as_mut_slice::<f32>().copy_from_slice(&weight.to_f32().map_err(failed)?);
-        let (a, b) = (lora.a.to_f32().map_err(failed)?, lora.b.to_f32().map_err(failed)?);
+        let needed = rows * columns * size_of::<f32>();
+        let memory =
+            || PackError::Memory { rows, columns, source: OutOfMemory { needed: needed as u64, available: 0 } };
+        let mut values = AlignedBytes::try_zeroed(needed).ok_or_else(|| MergeError::Pack(memory()))?;
+        values.as_mut_slice::<f32>().copy_from_slice(&weight.to_f32()?);
+        let (a, b) = (lora.a.to_f32()?, lora.b.to_f32()?);
         let share = rows.div_ceil(thread::available_parallelism().map_or(1, NonZero::get)).max(1);
         thread::scope(|scope| {
             let parts = values.as_mut_slice::<f32>().chunks_mut(share * columns).zip(b.chunks(share * rank));

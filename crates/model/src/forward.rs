@@ -5,7 +5,7 @@ use demask_tensor::{Backend, HeadOutput, HeadWeights, Launch, QkvRows, Rows};
 
 use crate::{
     ArchSpec, Weights,
-    adapter::PackedLora,
+    lora::PackedLora,
     lower::Lowered,
     watch::{Part, Watch, Watcher},
     weights::PackedMlp,

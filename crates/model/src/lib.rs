@@ -8,6 +8,7 @@ mod adapter;
 mod arch;
 mod cost;
 mod forward;
+mod lora;
 mod lower;
 mod memory;
 mod prefixes;

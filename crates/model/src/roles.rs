@@ -102,7 +102,12 @@ impl LayerRole {
         }
     }
 
-    /// Returns whether it stands behind attention: in the MLP, with its norm, its router and its experts.
+    /// Returns whether it is a product that can have an adapter beside it.
+    pub fn takes_adapter(self) -> bool {
+        matches!(self, Self::Query | Self::Key | Self::Value | Self::Output | Self::Gate | Self::Up | Self::Down)
+    }
+
+    /// Returns whether it follows attention: in the MLP, with its norm, its router and its experts.
     pub fn is_mlp(self) -> bool {
         self >= Self::MlpNorm
     }

@@ -7,8 +7,9 @@ use demask_tensor::{Backend, ExpertWeights, Lora, MlpWeights, PackError, QkvWeig
 
 use crate::{
     AdapterUse, ArchSpec, ExpectedTensor, Experts, LayerRole, Mlp, Role, WeightError, WeightSource,
-    adapter::{AdapterRows, LayerAdapters, MergedWeight, ModelAdapter, PackedLora},
+    adapter::{MergeError, MergedWeight},
     expected_tensors,
+    lora::{AdapterRows, LayerAdapters, ModelAdapter, PackedLora},
     roles::expert_roles,
 };
 
@@ -156,7 +157,12 @@ impl<B: Backend> Loader<'_, B> {
     /// Returns a weight with the adapter that is to be added into it; nothing where there is none.
     fn merged(&self, role: Role) -> Result<Option<MergedWeight>, LoadError> {
         let adapter = self.source.adapter(role).filter(|_| self.source.adapter_use() == Some(AdapterUse::Merged));
-        adapter.map(|adapter| MergedWeight::new(role, &self.source.tensor(role)?, &adapter)).transpose()
+        let Some(adapter) = adapter else { return Ok(None) };
+        match MergedWeight::new(&self.source.tensor(role)?, &adapter) {
+            Ok(merged) => Ok(Some(merged)),
+            Err(MergeError::Integers) => Err(LoadError::MergeIntoIntegers { role }),
+            Err(MergeError::Pack(source)) => Err(LoadError::Pack { role, source }),
+        }
     }
 
     fn matrix(&mut self, role: Role) -> Result<B::Matrix, LoadError> {

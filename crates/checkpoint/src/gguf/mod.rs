@@ -23,7 +23,8 @@ use serde_json::{Map, Value as Json};
 use crate::{
     ChatTemplate, CheckpointError, Family, FamilyChoice, Tokenizer,
     fields::{Fields, TokenIds},
-    weights::{Located, StoredWeights},
+    located::Located,
+    weights::StoredWeights,
 };
 use names::{ROPE_FACTORS, tensor_name};
 use reader::{Array, Contents, LARGEST_DESCRIPTIONS, Refusal, Tensor, Value};

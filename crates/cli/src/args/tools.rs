@@ -44,6 +44,9 @@ pub struct SynthArgs {
     /// Layers [default: as many as the real one]
     #[arg(long, value_name = "N")]
     pub layers: Option<usize>,
+    /// Make an adapter (PEFT LoRA) of this rank for the shape, instead of a checkpoint
+    #[arg(long, value_name = "RANK")]
+    pub adapter_rank: Option<usize>,
     /// Directory to make
     #[arg(long, value_name = "DIR")]
     pub out: Option<Path>,

@@ -20,7 +20,7 @@ pub fn run(settings: &Settings, args: &SynthArgs) -> anyhow::Result<()> {
     let like =
         args.like.as_deref().ok_or_else(|| usage(format!("no shape: give --like with one of {}", Like::names())))?;
     let out = args.out.as_deref().ok_or_else(|| usage("no output named: give --out DIR"))?;
-    let spec = SynthSpec { like: like.parse()?, layers: args.layers, seed: settings.seed };
+    let spec = SynthSpec { like: like.parse()?, layers: args.layers, adapter: args.adapter_rank, seed: settings.seed };
     let bar = Bar::bytes(settings.screen, "writing");
     let mut total = 0;
     let watched = Watched::new();

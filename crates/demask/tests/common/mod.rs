@@ -15,8 +15,8 @@ use demask::internals::{
     decode::Session,
     engine::{RequestId, Scheduler},
     model_parts::{
-        ArchSpec, Experts, Inspect, LayerRole, Mlp, Role, Rope, RopeScaling, Runner, WeightError, WeightSource,
-        Weights, expected_tensors,
+        AdapterUse, ArchSpec, Experts, Inspect, LayerRole, Mlp, Role, Rope, RopeScaling, Runner, StoredLora,
+        WeightError, WeightSource, Weights, expected_tensors,
     },
     step::{BlockRules, Mask, random::mix},
     tensor::{Backend, Dtype, ExpertGroups, ExpertShape, RouterRule, Score, Share, StoredTensor, TensorView},
@@ -54,9 +54,14 @@ impl Dice {
     }
 }
 
+/// Factor of random adapters.
+const ADAPTER_SCALE: f32 = 1.5;
+
 /// Random weights of an architecture.
 pub struct RandomWeights {
     tensors: HashMap<Role, (usize, usize, Vec<u8>)>,
+    /// Use of an adapter, its rank, and its two matrices for each product that has one.
+    adapter: Option<(AdapterUse, usize, HashMap<Role, [Vec<u8>; 2]>)>,
 }
 
 impl RandomWeights {
@@ -72,7 +77,7 @@ impl RandomWeights {
                 (tensor.role, (tensor.rows, tensor.columns, bytes))
             })
             .collect();
-        Self { tensors }
+        Self { tensors, adapter: None }
     }
 }
 
@@ -83,6 +88,45 @@ impl RandomWeights {
             let row = &mut bytes[token as usize * *columns * 4..][..*columns * 4];
             let values = [f32::NAN, f32::INFINITY].map(f32::to_le_bytes).concat();
             row.chunks_mut(8).for_each(|pair| pair.copy_from_slice(&values[..pair.len()]));
+        }
+        self
+    }
+
+    /// Puts a random adapter beside every product of the layers but experts. `size` 0: its second matrices are zeros.
+    pub fn with_adapter(mut self, spec: &ArchSpec, (usage, rank): (AdapterUse, usize), size: f32) -> Self {
+        let mut dice = Dice::new(91);
+        let mut numbers = |count: usize, scale: f32| -> Vec<u8> {
+            (0..count).flat_map(|_| (scale * dice.normal()).to_le_bytes()).collect()
+        };
+        let of_layers = |role: &Role| match role {
+            Role::Layer(layer, part) => {
+                !part.is_mlp() || (*part > LayerRole::MlpNorm && matches!(spec.mlp(*layer), Mlp::Dense { .. }))
+            }
+            _ => false,
+        };
+        let tensors = expected_tensors(spec).into_iter().filter(|tensor| !tensor.vector && of_layers(&tensor.role));
+        let pairs = tensors.map(|tensor| {
+            let a = numbers(rank * tensor.columns, 1.0 / (tensor.columns as f32).sqrt());
+            (tensor.role, [a, numbers(tensor.rows * rank, size / (rank as f32).sqrt())])
+        });
+        self.adapter = Some((usage, rank, pairs.collect()));
+        self
+    }
+
+    /// Adds the adapter into the weights, one number after the other.
+    pub fn merged(mut self) -> Self {
+        let read = |bytes: &[u8], at: usize| f32::from_le_bytes(bytes[4 * at..][..4].try_into().unwrap());
+        let Some((_, rank, pairs)) = self.adapter.take() else { return self };
+        for (role, [a, b]) in pairs {
+            let (rows, columns, bytes) = self.tensors.get_mut(&role).unwrap();
+            for (at, value) in bytes.chunks_exact_mut(4).enumerate().take(*rows * *columns) {
+                let (row, column) = (at / *columns, at % *columns);
+                let products = (0..rank).map(|rank_| {
+                    f64::from(read(&b, row * rank + rank_)) * f64::from(read(&a, rank_ * *columns + column))
+                });
+                let merged = f64::from(read(value, 0)) + f64::from(ADAPTER_SCALE) * products.sum::<f64>();
+                value.copy_from_slice(&(merged as f32).to_le_bytes());
+            }
         }
         self
     }
@@ -157,6 +201,19 @@ impl WeightSource for RandomWeights {
     fn tensor(&self, role: Role) -> Result<StoredTensor<'_>, WeightError> {
         let (rows, columns, bytes) = self.tensors.get(&role).ok_or(WeightError::Missing(role))?;
         Ok(TensorView::new(Dtype::F32, *rows, *columns, bytes).into())
+    }
+
+    fn adapter_use(&self) -> Option<AdapterUse> {
+        self.adapter.as_ref().map(|(usage, ..)| *usage)
+    }
+
+    fn adapter(&self, role: Role) -> Option<StoredLora<'_>> {
+        let (_, rank, pairs) = self.adapter.as_ref()?;
+        let [a, b] = pairs.get(&role)?;
+        let matrix =
+            |rows: usize, bytes| TensorView::new(Dtype::F32, rows, <[u8]>::len(bytes) / 4 / rows, bytes).into();
+        let rows = self.tensors[&role].0;
+        Some(StoredLora { a: matrix(*rank, a), b: matrix(rows, b), scale: ADAPTER_SCALE })
     }
 }
 

@@ -1,5 +1,5 @@
 use demask::internals::{
-    checkpoint::{Checkpoint, ModelFiles, Warning},
+    checkpoint::{AdapterChoice, AdapterFiles, Checkpoint, ModelFiles, Warning},
     model_parts::WeightSource,
 };
 
@@ -128,7 +128,7 @@ fn values_follow_from_the_seed_and_are_spread_as_at_initialisation() {
 
 #[test]
 fn what_exists_is_not_overwritten_and_failure_leaves_nothing() {
-    let spec = SynthSpec { like: qwen(), layers: Some(1), seed: 0 };
+    let spec = SynthSpec { like: qwen(), layers: Some(1), adapter: None, seed: 0 };
     let out = place("exists");
     fs::create_dir(&out).unwrap();
     fs::write(out.join("keep"), "me").unwrap();
@@ -189,4 +189,25 @@ fn an_interrupted_run_leaves_nothing_behind() {
     let siblings = fs::read_dir(out.parent().unwrap()).unwrap();
     let left = siblings.filter(|entry| entry.as_ref().unwrap().file_name().to_str().unwrap().starts_with(&name));
     assert_eq!(left.count(), 0);
+}
+
+#[test]
+fn an_adapter_is_read_for_its_shape_and_has_its_numbers() {
+    let out = place("adapter");
+    let spec = SynthSpec { like: qwen(), layers: Some(2), adapter: Some(4), seed: 3 };
+    synthesise(&spec, &out, &mut |_| true).unwrap();
+    let base = place("adapted");
+    let (config, generation) = (spec.like.config(spec.layers).unwrap(), spec.like.generation());
+    write(&config, generation, 0, SHARD, &base, &mut |_| true).unwrap();
+    let adapter = AdapterFiles { files: ModelFiles::directory(&out).unwrap(), choice: AdapterChoice::All };
+    let opened = Checkpoint::open(ModelFiles::directory(&base).unwrap().with_adapter(Some(adapter))).unwrap();
+    let facts = opened.weights().adapter_facts().unwrap();
+    // Qwen2.5-1.5B: hidden 1536, K/V 256, MLP 8960.
+    let layer = 4 * (1536 + 1536 + 2 * (1536 + 256) + 1536 + 1536 + 3 * (1536 + 8960)) as u64;
+    assert_eq!((facts.ranks, facts.products, facts.parameters), ([4, 4], 14, 2 * layer));
+    let refused = SynthSpec { adapter: Some(0), ..spec };
+    let error = synthesise(&refused, &place("none"), &mut |_| true).unwrap_err().to_string();
+    assert_eq!(error, "an adapter of rank 0 cannot be made, expected 1 to 1536");
+    fs::remove_dir_all(out).unwrap();
+    fs::remove_dir_all(base).unwrap();
 }

@@ -9,8 +9,8 @@ use demask_tensor::{
 
 use crate::{
     ArchSpec, Sequence,
-    adapter::AdapterRows,
     cost::{Answered, Asked, Predictor, cost},
+    lora::AdapterRows,
     sequence::{reserve_touched, touched_pages},
 };
 

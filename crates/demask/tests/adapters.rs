@@ -1,0 +1,186 @@
+//! Adapters beside the weights: on all rows they are the merged model, on masks they leave every other row its bits, and
+//! texts are those of the model without them (specs/families.md#7).
+
+use std::path::Path;
+
+use demask::{
+    AdapterChoice, DtypeChoice, Model, Options, Prompt, WeightChoice,
+    internals::{
+        DeviceOptions,
+        checkpoint::{AdapterFiles, ModelFiles},
+        cpu::{CpuOptions, isa::Isa, linear::Products},
+        model_parts::{AdapterUse, ArchSpec, Inspect},
+        step::Mask,
+        tensor::Dtype,
+    },
+};
+use demask_testkit::naive::network::assert_near;
+
+use crate::common::{RandomWeights, quantised, runner_with, specs};
+
+/// Token whose rows take adapters of masks.
+const MASK: u32 = 69;
+
+fn load(spec: &ArchSpec, weights: &RandomWeights, isa: Isa, products: Products) -> Box<dyn Inspect> {
+    let Products { dtype, quantisation, activations } = products;
+    runner_with(spec, weights, CpuOptions { isa, dtype, quantisation, activations, threads: 2 })
+}
+
+fn random(spec: &ArchSpec) -> RandomWeights {
+    RandomWeights::new(spec, 7)
+}
+
+/// Bits of the logits of each row.
+fn bits(network: &mut dyn Inspect, tokens: &[u32], mask: Mask) -> Vec<Vec<u32>> {
+    let logits = network.inspect(tokens, mask, false).unwrap().logits;
+    let rows = logits.chunks_exact(logits.len() / tokens.len());
+    rows.map(|row| row.iter().map(|value| value.to_bits()).collect()).collect()
+}
+
+fn causal() -> ArchSpec {
+    let (_, spec) = specs().into_iter().find(|(name, _)| *name == "causal").unwrap();
+    spec
+}
+
+/// Kinds of products on each tier, one of f32 and bf16 where kernels are shared.
+fn kinds() -> Vec<(Isa, Products)> {
+    let types = [Dtype::F32, Dtype::Bf16];
+    let products = types.into_iter().flat_map(|dtype| [vec![Products::plain(dtype)], quantised(dtype)].concat());
+    let products: Vec<Products> = products.collect();
+    Isa::available().into_iter().flat_map(|isa| products.iter().map(move |products| (isa, *products))).collect()
+}
+
+#[test]
+fn an_adapter_on_all_rows_is_the_merged_model() {
+    let tokens: Vec<u32> = (0..40).map(|at| at * 7 % 60).collect();
+    for (_, spec) in specs() {
+        for rank in [1, 3, 40] {
+            let merged = random(&spec).with_adapter(&spec, (AdapterUse::All, rank), 0.5).merged().twin(&spec, 40);
+            let expected = merged.logits(&tokens, &|position| spec.attention.limit(position as u32, 40) as usize);
+            for isa in Isa::available() {
+                for usage in [AdapterUse::All, AdapterUse::Merged] {
+                    let weights = random(&spec).with_adapter(&spec, (usage, rank), 0.5);
+                    let mut network = load(&spec, &weights, isa, Products::plain(Dtype::F32));
+                    let found = network.inspect(&tokens, spec.attention, false).unwrap().logits;
+                    assert_near(&found, &expected, 1e-4);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_without_the_adapter_keep_their_bits_and_rows_with_it_have_theirs_in_any_company() {
+    let spec = causal();
+    let text: Vec<u32> = (0..21).map(|at| at * 7 % 60).collect();
+    let with = |masks: usize| [text.clone(), vec![MASK; masks]].concat();
+    for (isa, products) in kinds() {
+        let mut base = load(&spec, &random(&spec), isa, products);
+        let weights = random(&spec).with_adapter(&spec, (AdapterUse::Masks(MASK), 5), 0.5);
+        let mut adapted = load(&spec, &weights, isa, products);
+        let [plain, found] = [&mut base, &mut adapted].map(|network| bits(&mut **network, &with(3), Mask::Causal));
+        assert_eq!(found[..21], plain[..21], "{isa:?} {products:?}: rows of tokens");
+        assert!((21..24).all(|row| found[row] != plain[row]), "{isa:?} {products:?}: rows of masks");
+        let alone = bits(&mut *adapted, &with(1), Mask::Causal);
+        assert_eq!(alone[21], found[21], "{isa:?} {products:?}: a mask beside fewer");
+        // Several runs of masks in one product, each row of which sees the same as before.
+        let spread = [with(2), text.clone(), vec![MASK]].concat();
+        let spread = bits(&mut *adapted, &spread, Mask::Causal);
+        assert_eq!(spread[..23], found[..23], "{isa:?} {products:?}: masks in two places");
+    }
+}
+
+#[test]
+fn idlm_4_an_adapter_of_zeros_changes_no_bit() {
+    let spec = causal();
+    let tokens: Vec<u32> = (0..30).map(|at| if at > 25 { MASK } else { at * 7 % 60 }).collect();
+    for (isa, products) in kinds() {
+        let expected = bits(&mut *load(&spec, &random(&spec), isa, products), &tokens, Mask::Causal);
+        for usage in [AdapterUse::Masks(MASK), AdapterUse::All] {
+            let weights = random(&spec).with_adapter(&spec, (usage, 5), 0.0);
+            let found = bits(&mut *load(&spec, &weights, isa, products), &tokens, Mask::Causal);
+            assert_eq!(found, expected, "{isa:?} {products:?} {usage:?}");
+        }
+    }
+}
+
+/// A golden checkpoint, trained autoregressively alone, perhaps with its adapter.
+fn golden(adapter: Option<AdapterChoice>, dtype: DtypeChoice, quantize: WeightChoice) -> Model {
+    let checkpoints = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt");
+    let open = |name: &str| ModelFiles::directory(checkpoints.join(name)).unwrap();
+    let adapter = adapter.map(|choice| AdapterFiles { files: open("idlm-base-toy-lora"), choice });
+    let files = open("idlm-base-toy").of_family(Some("Qwen3:mask=93".parse().unwrap())).with_adapter(adapter);
+    let device = DeviceOptions { dtype, quantize, threads: Some(2), ..DeviceOptions::default() };
+    Model::load(files, &device, &mut |_| true).unwrap()
+}
+
+#[test]
+fn idlm_3_texts_with_an_adapter_on_masks_are_those_of_ar_without_it() {
+    let prompts = || (0..8).map(|first| Prompt::Tokens((0..7 + first).map(|at| (first * 11 + at) % 80).collect()));
+    let (mut tokens, mut forwards, mut others) = (0, 0, 0);
+    for (dtype, quantize) in [
+        (DtypeChoice::F32, WeightChoice::Plain),
+        (DtypeChoice::Bf16, WeightChoice::Plain),
+        (DtypeChoice::Auto, WeightChoice::Q8),
+        (DtypeChoice::Auto, WeightChoice::Q4),
+    ] {
+        let [base, adapted, changed] = [None, Some(AdapterChoice::Masks), Some(AdapterChoice::All)]
+            .map(|adapter| golden(adapter, dtype, quantize));
+        for temperature in [0.0, 0.7, 1.0] {
+            let options = |decoder: &str| Options {
+                decoder: Some(decoder.parse().unwrap()),
+                temperature: Some(temperature),
+                ignore_eos: Some(true),
+                max_tokens: Some(24),
+                seed: Some(5),
+                ..Options::default()
+            };
+            let answers = |model: &Model, decoder: &str| {
+                let answers = model.batch(prompts(), &options(decoder));
+                answers.into_iter().map(|answer| answer.unwrap()).collect::<Vec<_>>()
+            };
+            let alone = prompts().map(|prompt| base.generate_with(prompt, &options("ar")).unwrap().tokens);
+            let (expected, found) = (alone.collect::<Vec<_>>(), answers(&adapted, "isd"));
+            for (found, expected) in found.iter().zip(&expected) {
+                assert_eq!(found.tokens, *expected, "{dtype:?} {quantize:?} temperature {temperature}");
+                tokens += expected.len();
+                forwards += found.receipt.decoding.forwards;
+            }
+            let changed = answers(&changed, "ar");
+            others += changed.iter().zip(&expected).filter(|(found, expected)| found.tokens != **expected).count();
+        }
+    }
+    assert!(tokens * 10 > forwards * 13, "guesses come true: {tokens} tokens in {forwards} forwards");
+    assert!(others > 48, "on all rows it is another model: {others} of 96 texts differ");
+}
+
+#[test]
+fn models_whose_masks_guess_decode_by_isd() {
+    let decoder = |adapter| {
+        let model = golden(adapter, DtypeChoice::F32, WeightChoice::Plain);
+        model.info().default_methods().0.to_string()
+    };
+    assert_eq!(decoder(None), "ar");
+    assert_eq!(decoder(Some(AdapterChoice::All)), "ar");
+    // The adapter's name says what it is for.
+    assert_eq!(decoder(Some(AdapterChoice::Auto)), "isd:stride=4");
+}
+
+#[test]
+fn an_adapter_is_not_merged_into_integers() {
+    let refused = |dtype, quantize| {
+        let checkpoints = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt");
+        let open = |name: &str| ModelFiles::directory(checkpoints.join(name)).unwrap();
+        let adapter = AdapterFiles { files: open("idlm-base-toy-lora"), choice: AdapterChoice::Merged };
+        let device = DeviceOptions { dtype, quantize, ..DeviceOptions::default() };
+        Model::load(open("idlm-base-toy").with_adapter(Some(adapter)), &device, &mut |_| true)
+            .err()
+            .map(|error| error.to_string())
+    };
+    assert_eq!(refused(DtypeChoice::Bf16, WeightChoice::Plain), None);
+    assert_eq!(
+        refused(DtypeChoice::Auto, WeightChoice::Q4).unwrap(),
+        "idlm-base-toy+idlm-base-toy-lora cannot be loaded: the adapter cannot be merged into weights that are quantised to \
+         q4: give `adapter_use` all, which computes it beside them, or `quantize` none"
+    );
+}
