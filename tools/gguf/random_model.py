@@ -22,6 +22,8 @@ SHAPES = {
     "small": ("llada", 256, 2, 4, 2, 512, 288, False, False),
     "qwen2.5-0.5b": ("qwen2", 896, 24, 14, 2, 4864, 151936, True, True),
     "qwen2.5-1.5b": ("qwen2", 1536, 28, 12, 2, 8960, 151936, True, True),
+    "qwen3-1.7b": ("qwen3", 2048, 28, 16, 8, 6144, 151936, True, False),
+    "qwen3-8b": ("qwen3", 4096, 36, 32, 8, 12288, 151936, False, False),
     "llada-8b": ("llada", 4096, 32, 32, 32, 12288, 126464, False, False),
     "llada-moe-7b-a1b": ("llada-moe", 2048, 16, 16, 16, 1024, 157184, False, False),
 }
@@ -135,6 +137,7 @@ def main():
         if experts:
             router = random.normal(0, SPREAD, (experts, hidden)).astype(np.float32)
             out.add_tensor(f"{prefix}.ffn_gate_inp.weight", router)
+        if experts or name == "qwen3":
             ones(f"{prefix}.attn_q_norm.weight", head)
             ones(f"{prefix}.attn_k_norm.weight", head)
         ones(f"{prefix}.attn_norm.weight", hidden)

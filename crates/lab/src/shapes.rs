@@ -12,13 +12,16 @@ macro_rules! files {
     ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("../shapes/", $name, ".json")))),*] };
 }
 
-const FILES: [(&str, &str); 19] = files![
+const FILES: [(&str, &str); 22] = files![
     "llada-8b",
     "dream-7b",
     "sdar-1.7b",
     "sdar-4b",
     "sdar-8b",
+    "i-dlm-8b",
     "qwen2.5-1.5b",
+    "qwen3-1.7b",
+    "qwen3-8b",
     "stable-diffcoder-8b",
     "open-dcoder-0.5b",
     "a2d-qwen2.5-coder-0.5b",

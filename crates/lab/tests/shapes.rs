@@ -59,6 +59,25 @@ fn dense_families_of_2026_are_read_by_their_own_rules() {
 }
 
 #[test]
+fn qwen3_and_i_dlm_are_causal_and_have_a_mask_to_guess_at() {
+    for (name, layers, hidden, tied) in
+        [("qwen3-1.7b", 28, 2048, true), ("qwen3-8b", 36, 4096, false), ("i-dlm-8b", 36, 4096, false)]
+    {
+        let found = text(name);
+        let ends = (found.special.mask, found.special.eos);
+        assert_eq!(
+            (found.spec.attention, found.spec.shift, ends),
+            (Mask::Causal, 1, (Some(151_669), Some(151_645))),
+            "{name}"
+        );
+        let widths = (found.spec.layers, found.spec.hidden, found.spec.context, found.spec.tied);
+        assert_eq!(widths, (layers, hidden, 40_960, tied), "{name}");
+        let outline = Outline::of_shape(name.parse().unwrap(), Some(1)).unwrap();
+        assert_eq!(outline.info().family().name(), if name == "i-dlm-8b" { "I-DLM" } else { "Qwen3" });
+    }
+}
+
+#[test]
 fn families_with_experts_are_read_by_their_own_rules() {
     let llada = text("llada-moe-7b-a1b");
     assert_eq!((llada.spec.attention, llada.spec.shift, llada.special.mask), (Mask::Full, 0, Some(156_895)));

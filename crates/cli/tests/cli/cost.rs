@@ -131,7 +131,7 @@ fn costs_that_cannot_be_known_are_refused() {
     refused(
         &demask(&["cost", "--like", "gpt"]),
         2,
-        "unknown shape \"gpt\", expected one of llada-8b, dream-7b, sdar-1.7b, sdar-4b, sdar-8b, qwen2.5-1.5b, \
+        "unknown shape \"gpt\", expected one of llada-8b, dream-7b, sdar-1.7b, sdar-4b, sdar-8b, i-dlm-8b, qwen2.5-1.5b, qwen3-1.7b, qwen3-8b, \
          stable-diffcoder-8b, open-dcoder-0.5b, a2d-qwen2.5-coder-0.5b, a2d-qwen3-0.6b, \
          fast-dllm-v2-1.5b, fast-dllm-v2-7b, nemotron-labs-diffusion-3b, nemotron-labs-diffusion-8b, \
          llada-moe-7b-a1b, sdar-30b-a3b, llada2.0-mini, llada2.1-mini, rnd1-30b-a3b",
