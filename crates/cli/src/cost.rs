@@ -1,9 +1,9 @@
 //! What costs are asked for on the command line: a model, its guide, a rule for counting, a recorded run.
 
-use demask::internals::model_parts::Convention;
+use demask::internals::{ModelInfo, decode::Session, model_parts::Convention};
 use demask_lab::{
-    costs::{Predicted, Subject},
     outline::Outline,
+    rehearsal::{Assumed, rehearse},
     replay::{Recorded, ReplayError},
     shapes::Like,
 };
@@ -14,15 +14,20 @@ use crate::{
     output::Screen,
 };
 
-/// Refuses an acceptance that changes nothing.
-pub fn check_acceptance(subject: &Subject<'_>, prompt_length: usize) -> anyhow::Result<()> {
-    let forwards = |acceptance| {
-        let costs = subject.costs(prompt_length, &Predicted::Assumed(acceptance))?;
-        anyhow::Ok((costs.estimate.decoding.forwards, costs.estimate.decoding.decoder))
+/// Refuses an acceptance that changes nothing about the sessions of a model.
+pub fn check_acceptance(
+    model: &ModelInfo,
+    seed: u64,
+    session: impl Fn() -> Result<Session, demask::Error>,
+) -> anyhow::Result<()> {
+    let run = |acceptance| {
+        let mut session = session()?;
+        rehearse(&mut session, &mut Assumed::new(model, acceptance, seed), &mut |_, _| {})?;
+        anyhow::Ok(session)
     };
-    let (all, none) = (forwards(1.0)?, forwards(0.0)?);
-    if all == none {
-        let decoder = all.1;
+    let (all, none) = (run(1.0)?, run(0.0)?);
+    if all.counts().forwards == none.counts().forwards {
+        let decoder = all.receipt().decoder;
         return Err(usage(format!("--acceptance changes nothing with decoder {decoder} here: omit it")));
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use demask::{
     Error, Options, Prompt,
-    internals::{DeviceOptions, decode::Session, model_parts::Convention, step::Mask},
+    internals::{DeviceOptions, decode::Session, model_parts::Convention},
 };
 use serde::Serialize;
 
@@ -70,7 +70,7 @@ pub struct Costs {
     pub acceptance: Option<f64>,
     /// Costs of the answer.
     pub estimate: Estimate,
-    /// Costs of taking one token after the other; none if that is how the model decodes anyway.
+    /// Costs of taking one token after the other; none if that is how the answer is decoded anyway.
     pub autoregressive: Option<Estimate>,
 }
 
@@ -79,11 +79,18 @@ impl Subject<'_> {
         Counting { convention: self.convention, device: self.device }
     }
 
+    /// Returns the session of a prompt of this many tokens.
+    ///
+    /// # Errors
+    /// If the options contradict each other or the model.
+    pub fn session(&self, prompt_length: usize) -> Result<Session, Error> {
+        let prompt = Prompt::Tokens(vec![self.outline.info().ordinary_tokens()[0]; prompt_length]);
+        self.outline.session(&prompt, self.options)
+    }
+
     /// Returns the costs of an answer to a prompt of this many tokens.
     pub fn costs(&self, prompt_length: usize, predicted: &Predicted<'_>) -> Result<Costs, CostError> {
-        let prompt = Prompt::Tokens(vec![self.outline.info().ordinary_tokens()[0]; prompt_length]);
-        let session = self.outline.session(&prompt, self.options)?;
-        self.costs_of(session, predicted, &mut |_| {})
+        self.costs_of(self.session(prompt_length)?, predicted, &mut |_| {})
     }
 
     /// Returns the costs of a session, and hands out a line for each of its plans.
@@ -113,26 +120,26 @@ impl Subject<'_> {
         };
         let guide_model = self.outline.guide().filter(|_| session.has_guide());
         let layout = session.layout();
+        // What is decoded so anyway is no comparison.
+        let compared = session.methods().0.name() != "ar";
+        let autoregressive =
+            compared.then(|| self.autoregressive(layout.response(), layout.gen_length())).transpose()?;
         Ok(Costs {
             model: info.name().to_owned(),
             guide_model: guide_model.map(|guide| guide.info().name().to_owned()),
             acceptance,
-            autoregressive: self.autoregressive(layout.response(), layout.gen_length())?,
+            autoregressive,
             estimate,
         })
     }
 
-    /// Returns the costs of taking one token after the other, unless that is how the model decodes anyway.
-    fn autoregressive(&self, prompt_length: usize, gen_length: usize) -> Result<Option<Estimate>, CostError> {
-        let info = self.outline.info();
-        if info.facts().mask == Mask::Causal {
-            return Ok(None);
-        }
+    /// Returns the costs of taking one token after the other.
+    fn autoregressive(&self, prompt_length: usize, gen_length: usize) -> Result<Estimate, CostError> {
         let (spec, mut session) = self.outline.autoregressive(prompt_length, gen_length)?;
-        let mut stand_in = Assumed::new(info, 0.0, self.seed);
+        let mut stand_in = Assumed::new(self.outline.info(), 0.0, self.seed);
         let estimate = self.outline.estimate(spec, &mut session, self.counting(), &mut |session, price| {
             rehearse(session, &mut stand_in, price)
         })?;
-        Ok(Some(estimate))
+        Ok(estimate)
     }
 }

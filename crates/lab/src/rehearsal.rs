@@ -3,11 +3,14 @@
 //! The plans are those of the session itself, so that what they cost is known without weights: [`Assumed`] predicts what
 //! one assumes about a model, [`Recorded`](crate::replay::Recorded) what another run recorded.
 
+use std::cell::RefCell;
+
 use demask::internals::{
     ModelInfo,
-    decode::Session,
+    decode::{Event, ModelFacts, Session},
     step::{
-        ForwardInput, HeadAsk, Job, Judged, Lanes, Mask, NO_TOKEN, Pending, Positions, Predictions, TokenId, random,
+        ForwardInput, HeadAsk, Job, Judged, Mask, NO_TOKEN, Pending, Position, Positions, Predictions, StepPlan,
+        TokenId, random,
     },
 };
 
@@ -35,14 +38,23 @@ pub struct Rehearsed<'a> {
     pub increments: &'a [bool],
 }
 
-/// Runs a session to its end. `see` sees each group with its predictions, and may add what they cost.
+/// Function that sees each group with its predictions, and may add what they cost.
+pub type See<'a> = dyn FnMut(&Rehearsed<'_>, &mut [Predictions]) + 'a;
+
+/// Runs a session to its end.
 ///
 /// # Errors
 /// If the stand-in has no answer.
-pub fn rehearse(
+pub fn rehearse(session: &mut Session, stand_in: &mut dyn StandIn, see: &mut See<'_>) -> Result<(), ReplayError> {
+    each(session, stand_in, see, &mut |_| {})
+}
+
+/// Runs a session to its end; `heed` gets what has happened by each group.
+fn each(
     session: &mut Session,
     stand_in: &mut dyn StandIn,
-    see: &mut dyn FnMut(&Rehearsed<'_>, &mut [Predictions]),
+    see: &mut See<'_>,
+    heed: &mut dyn FnMut(Outcome),
 ) -> Result<(), ReplayError> {
     let needs = session.needs().to_vec();
     let mut step = 0;
@@ -56,21 +68,69 @@ pub fn rehearse(
         let mut answers = answers?;
         see(&asked, &mut answers);
         session.feed(&answers);
-        session.events().for_each(drop);
+        heed(session.events().fold(Outcome::default(), |outcome, event| outcome.and(&event)));
         step += 1;
     }
     Ok(())
 }
 
-/// Describes the plans of a group, a line each. The guide's sequences follow the `own` ones of the model.
-fn lines(asked: &Rehearsed<'_>, own: usize) -> impl Iterator<Item = String> {
+/// What has happened by a group of requests.
+#[derive(Debug, Clone, Copy, Default)]
+struct Outcome {
+    commits: usize,
+    /// Draft tokens that came true, and those that did not.
+    drafts: [usize; 2],
+}
+
+impl Outcome {
+    fn and(mut self, event: &Event) -> Self {
+        match *event {
+            Event::Commit { .. } => self.commits += 1,
+            Event::Step { accepted, rejected, .. } => self.drafts = [accepted, rejected],
+            _ => {}
+        }
+        self
+    }
+
+    /// Says it where drafts were decided.
+    fn told(self) -> Option<String> {
+        let [accepted, rejected] = self.drafts;
+        let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        (accepted + rejected > 0).then(|| {
+            format!(
+                ": accepts {accepted} of {}, settles {}",
+                counted(accepted + rejected, "draft"),
+                counted(self.commits, "token")
+            )
+        })
+    }
+}
+
+/// Describes the plans of a group, a line each. The guide's sequences follow the `own` ones of the model. Where a causal model's
+/// rows hold `open`, the token of positions that are not written, their predictions are guesses.
+fn lines(asked: &Rehearsed<'_>, own: usize, open: Option<TokenId>) -> impl Iterator<Item = String> {
     asked.requests.iter().map(move |request| {
         let (whose, index) = match request.sequence.checked_sub(own) {
             Some(index) => ("guide", index),
             None => ("sequence", request.sequence),
         };
-        format!("step {} {whose} {index}: {}", asked.step, request.plan)
+        let guesses = guesses(request, open.filter(|_| asked.network == 0));
+        let guessed = if guesses.is_empty() { String::new() } else { format!(" (guesses {guesses})") };
+        format!("step {} {whose} {index}: {}{guessed}", asked.step, request.plan)
     })
+}
+
+/// Returns the positions that rows of `open` predict, if the pass is causal: each row predicts the next position then.
+fn guesses(ForwardInput { plan, tokens, .. }: &ForwardInput, open: Option<TokenId>) -> Positions {
+    let mut guesses = Positions::new();
+    if plan.mask == Mask::Causal {
+        let row = |position| plan.row(0, plan.predictor(position, 1)).map(|row| tokens[row]);
+        plan.predict
+            .iter()
+            .filter(|&position| open.is_some() && row(position) == open)
+            .for_each(|position| guesses.insert(position));
+    }
+    guesses
 }
 
 /// Writes a line for the rules of the decoder and the cache policy, if they have any, for each step that `session` would run with a stand-in, and
@@ -82,7 +142,7 @@ pub fn explain(
     session: &mut Session,
     stand_in: &mut dyn StandIn,
     tell: &mut dyn FnMut(String),
-    see: &mut dyn FnMut(&Rehearsed<'_>, &mut [Predictions]),
+    see: &mut See<'_>,
 ) -> Result<(), ReplayError> {
     let own = session.needs().iter().filter(|need| need.network == 0).count();
     if let Some(rule) = session.decoder_rule() {
@@ -91,43 +151,134 @@ pub fn explain(
     if let Some(rule) = session.cache_rule() {
         tell(format!("cache: {rule}"));
     }
-    rehearse(session, stand_in, &mut |asked, answers| {
-        lines(asked, own).for_each(&mut *tell);
+    let open = session.canvas().last().copied();
+    let told = RefCell::new(Vec::new());
+    let mut note = |asked: &Rehearsed<'_>, answers: &mut [Predictions]| {
+        told.borrow_mut().extend(lines(asked, own, open));
         see(asked, answers);
+    };
+    each(session, stand_in, &mut note, &mut |outcome| {
+        let mut lines = told.take();
+        if let (Some(line), Some(outcome)) = (lines.last_mut(), outcome.told()) {
+            *line += &outcome;
+        }
+        lines.into_iter().for_each(&mut *tell);
     })?;
     let counts = session.counts();
     tell(format!("{} forwards, {} NFE, {} rows", counts.forwards, counts.nfe, counts.rows));
     Ok(())
 }
 
-/// A model as one assumes it to be: what it predicts is cut into pieces, each of which can be taken in one forward.
+/// A model as one assumes it to be: a share of its drafts comes true.
 ///
 /// Of each forward's open positions the first is sure and right, and so are those behind it up to the next one that is
-/// *new*; the others are unsure, and wrong as a draft. Whether a position is new is drawn once, with a probability of 1 -
-/// `acceptance`. So a forward takes 1 / (1 - `acceptance`) tokens on average where nothing else limits it, whether it is a
-/// threshold, a chain of drafts or a guide that decides. With 0, each forward takes as few as the decoder allows.
-#[derive(Debug, Clone, Copy)]
+/// *new*; the others are unsure, and wrong as a draft. Whether a position is new is drawn once, by seed and position, with a
+/// probability of 1 - `acceptance`. So a forward takes 1 / (1 - `acceptance`) tokens on average where nothing else limits it, whether
+/// it is a threshold, a chain of drafts or a guide that decides. With 0, each forward takes as few as the decoder allows.
+///
+/// A causal model's rows are right where they hold text, and guess where they hold masks; a pass that makes nothing but drafts
+/// is not sure of the first one either.
+#[derive(Debug, Clone)]
 pub struct Assumed {
     /// The token that is right everywhere, and one that is not.
     tokens: [TokenId; 2],
+    mask: Option<TokenId>,
+    /// Distance from a position back to the row that predicts it, if a plan says nothing else.
+    shift: Position,
     acceptance: f64,
     seed: u64,
+    /// Records whether the guide has judged some of the last drafts: its next forward continues, and begins nothing.
+    judging: bool,
+}
+
+/// Rule for a forward's predictions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sure {
+    /// The first one, and the run behind it.
+    First,
+    /// The run alone, the first one included.
+    Run,
+    /// Those of rows with text, and the run behind them.
+    Text,
 }
 
 impl Assumed {
     /// Makes one that predicts ordinary tokens of a model, of which a share from 0 to 1 is accepted as drafts.
     pub fn new(model: &ModelInfo, acceptance: f64, seed: u64) -> Self {
-        Self::with_tokens(model.ordinary_tokens(), acceptance, seed)
+        Self::with_tokens(model.facts(), model.ordinary_tokens(), acceptance, seed)
     }
 
-    /// Makes one that predicts these two tokens.
-    pub fn with_tokens(tokens: [TokenId; 2], acceptance: f64, seed: u64) -> Self {
-        Self { tokens, acceptance, seed }
+    /// Makes one of a model that predicts these two tokens.
+    pub fn with_tokens(facts: &ModelFacts, tokens: [TokenId; 2], acceptance: f64, seed: u64) -> Self {
+        Self { tokens, mask: facts.mask_id, shift: facts.shift, acceptance, seed, judging: false }
+    }
+
+    /// Returns what takes the place of what networks predict for a session: it gets a forward's requests and their predictions,
+    /// whose cost it keeps.
+    pub fn in_place_of_networks(
+        mut self,
+        session: &Session,
+    ) -> impl FnMut(&[ForwardInput], &[Predictions]) -> Vec<Predictions> + Send + use<> {
+        let networks: Vec<usize> = session.needs().iter().map(|need| need.network).collect();
+        move |requests, ran| {
+            let of = |request: &ForwardInput| networks.get(request.sequence).copied().unwrap_or(0);
+            let told = |(request, ran): (&ForwardInput, &Predictions)| Predictions {
+                cost: ran.cost,
+                ..self.predict(of(request), request)
+            };
+            requests.iter().zip(ran).map(told).collect()
+        }
     }
 
     /// Reports whether a position is accepted from a draft.
     fn accepts(&self, position: u32) -> bool {
         random::uniform(random::mix(self.seed ^ random::mix(u64::from(position)))) < self.acceptance
+    }
+
+    /// Returns what a network predicts for a request: 0 is the model, 1 its guide.
+    fn predict(&mut self, network: usize, request: &ForwardInput) -> Predictions {
+        let ForwardInput { plan, ask, tokens, .. } = request;
+        let rule = self.rule(network, plan, ask);
+        self.judging = network > 0;
+        let mut positions = Positions::new();
+        positions.set_union(&[&plan.predict, &plan.must, &plan.hint]);
+        let mut predictions =
+            Predictions { lanes: plan.lanes.count(), positions: positions.clone(), ..Predictions::default() };
+        for lane in 0..predictions.lanes {
+            let held = |position| plan.row(lane, position).map(|row| tokens[row]);
+            let mut run = Some(0);
+            for position in positions.iter() {
+                let filled = |mask| held(position).is_some_and(|held| held != mask);
+                if ask.only_where.is_some_and(filled) {
+                    Self::push_nothing(&mut predictions, ask);
+                    continue;
+                }
+                let sure = match rule {
+                    Sure::First => run == Some(0),
+                    Sure::Run => false,
+                    Sure::Text => {
+                        held(plan.predictor(position, self.shift)).is_some_and(|held| Some(held) != self.mask)
+                    }
+                };
+                run = run.filter(|_| sure || self.accepts(position));
+                self.push(&mut predictions, ask, position, run);
+                run = run.map(|length| length + 1);
+            }
+        }
+        predictions
+    }
+
+    fn rule(&self, network: usize, plan: &StepPlan, ask: &HeadAsk) -> Sure {
+        if network > 0 {
+            return if self.judging { Sure::Run } else { Sure::First };
+        }
+        // Self-speculation asks a causal model in a pass that sees ahead.
+        let drafts = ask.in_order && plan.predict.is_empty() && plan.must.is_empty();
+        match plan.mask {
+            Mask::Causal => Sure::Text,
+            _ if drafts => Sure::Run,
+            Mask::Full | Mask::BlockCausal { .. } | Mask::Context { .. } => Sure::First,
+        }
     }
 
     /// Appends what is predicted at one position; `run` is how many open ones are sure up to it, if it is one of them.
@@ -170,31 +321,7 @@ impl Assumed {
 }
 
 impl StandIn for Assumed {
-    fn answer(
-        &mut self,
-        _: &Rehearsed<'_>,
-        ForwardInput { plan, ask, tokens, .. }: &ForwardInput,
-    ) -> Result<Predictions, ReplayError> {
-        let mut positions = Positions::new();
-        positions.set_union(&[&plan.predict, &plan.must, &plan.hint]);
-        let mut predictions =
-            Predictions { lanes: plan.lanes.count(), positions: positions.clone(), ..Predictions::default() };
-        for lane in 0..predictions.lanes {
-            // A causal pass over a draft predicts what is right.
-            let verifies = plan.mask == Mask::Causal && plan.lanes != Lanes::Canvas;
-            let mut run = Some(0);
-            for position in positions.iter() {
-                let held = plan.row(lane, position).map(|row| tokens[row]);
-                let open = ask.only_where.is_none_or(|mask| held.is_none_or(|held| held == mask));
-                if !open {
-                    Self::push_nothing(&mut predictions, ask);
-                    continue;
-                }
-                run = run.filter(|&sure| sure == 0 || verifies || self.accepts(position));
-                self.push(&mut predictions, ask, position, run);
-                run = run.map(|sure| sure + 1);
-            }
-        }
-        Ok(predictions)
+    fn answer(&mut self, asked: &Rehearsed<'_>, request: &ForwardInput) -> Result<Predictions, ReplayError> {
+        Ok(self.predict(asked.network, request))
     }
 }

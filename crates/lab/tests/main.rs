@@ -1,5 +1,6 @@
 //! All integration tests of this crate in one binary.
 
+mod assumed;
 mod common;
 mod estimates;
 #[cfg(feature = "cuda")]

@@ -149,6 +149,10 @@ pub struct BenchGenerateArgs {
     /// with --trace-predictions and --ignore-eos
     #[arg(long, value_name = "FILE.jsonl")]
     pub replay: Option<Path>,
+    /// Probability that a draft comes true, as for cost: predictions of which this share does take the place of the
+    /// network's, which runs all the same [default: the network decides]
+    #[arg(long, value_name = "A", conflicts_with = "replay")]
+    pub acceptance: Option<f64>,
     /// Options of the decoding.
     #[command(flatten)]
     pub decode: DecodeArgs,

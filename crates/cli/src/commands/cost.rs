@@ -38,7 +38,7 @@ pub fn run(settings: &Settings, args: &CostArgs) -> anyhow::Result<()> {
     let subject =
         Subject { outline: &outline, options: &options, device: settings.asked(), convention, seed: settings.seed };
     if acceptance.is_some() {
-        cost::check_acceptance(&subject, prompt_length)?;
+        cost::check_acceptance(outline.info(), settings.seed, || subject.session(prompt_length))?;
     }
     let predicted = match &replay {
         Some(replay) => Predicted::Recorded(replay),

@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use crate::{harness::demask, refusals::refused};
+use crate::{
+    harness::{demask, project},
+    refusals::refused,
+};
 
 const DECODING: [&str; 8] =
     ["--gen-length", "32", "--decoder", "freedave:d=4", "--cache", "dual", "--ignore-eos", "--json"];
@@ -109,6 +112,45 @@ fn a_recorded_run_costs_what_its_receipt_says_and_is_followed() {
         &demask(&["cost", "--replay", trace]),
         2,
         &format!("cannot replay {trace}: the trace has no predictions: record it with --trace and --trace-predictions"),
+    );
+}
+
+/// A model, its decoding, and its guide.
+type Subject = (&'static str, &'static [&'static str], Option<&'static str>);
+
+/// Both run the session's own plans, with the same stand-in: one prices its forwards, the other runs them.
+#[test]
+fn forwards_at_an_acceptance_are_those_that_cost_counts() {
+    let subjects: &[Subject] = &[
+        ("golden/ckpt/idlm-toy", &["--decoder", "isd:stride=4"], None),
+        ("golden/ckpt/dense-nemotron-toy", &["--decoder", "selfspec:block=8", "--cache", "causal"], None),
+        ("demo/demo-llada", &["--decoder", "threshold:tau=0.9", "--cache", "dual"], None),
+        ("demo/demo-sdar", &["--decoder", "freedave:d=4", "--cache", "block"], None),
+        ("demo/demo-dream", &["--decoder", "guided", "--cache", "none"], Some("demo/demo-qwen")),
+    ];
+    let lengths = ["--prompt-length", "8", "--gen-length", "32", "--acceptance", "0.7", "--seed", "5", "--json"];
+    for (model, decoding, guide) in subjects {
+        let (model, guide) = (project(model), guide.map(project));
+        let mut args = vec!["--model", &model];
+        args.extend(guide.iter().flat_map(|guide| ["--guide", guide]));
+        args.extend_from_slice(decoding);
+        args.extend(lengths);
+        let cost = demask(&with(&["cost"], &args)).json();
+        let ran = demask(&with(&["bench", "generate", "--repeat", "1"], &args));
+        assert!(ran.stderr.contains("acceptance 0.7: the network runs, and a stand-in says what"), "{}", ran.stderr);
+        let ran = ran.json();
+        for field in ["nfe", "forwards", "rows", "computed_rows", "head_rows", "flops", "acceptance"] {
+            assert_eq!(cost["estimate"][field], ran["receipt"][field], "{model}: {field}");
+        }
+        assert_eq!((&cost["acceptance"], &ran["acceptance"]), (&Value::from(0.7), &Value::from(0.7)), "{model}");
+        assert!(ran["receipt"]["tokens_per_nfe"].as_f64().unwrap() > 1.0, "{model}: some drafts come true");
+    }
+    let bench = ["bench", "generate", "--gen-length", "8"];
+    refused(&demask(&with(&bench, &["--acceptance", "-1"])), 2, "--acceptance is -1, expected a share from 0 to 1");
+    refused(
+        &demask(&with(&bench, &["--acceptance", "0.5", "--decoder", "static"])),
+        2,
+        "--acceptance changes nothing with decoder static here: omit it",
     );
 }
 

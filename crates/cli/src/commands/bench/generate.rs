@@ -6,6 +6,7 @@ use demask::internals::Opened;
 use demask::{Generation, Prompt, Receipt};
 use demask_lab::{
     measuring::{Ceilings, Rates, Spread, Work, random_tokens},
+    rehearsal::Assumed,
     replay::{Recorded, Script},
 };
 use serde::Serialize;
@@ -13,7 +14,7 @@ use serde::Serialize;
 use super::repeats;
 use crate::{
     args::BenchGenerateArgs,
-    cost::recorded,
+    cost::{check_acceptance, recorded, share},
     exit::{Interrupted, usage},
     interrupt::{self, Watched},
     output,
@@ -37,6 +38,9 @@ struct Report {
     /// The trace whose predictions stood in for the network's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     replay: Option<String>,
+    /// The share of drafts that come true, where a stand-in predicts in the network's place: the text means nothing then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    acceptance: Option<f64>,
     /// Seconds of a whole answer.
     seconds: Spread,
     /// Decoded tokens by seconds.
@@ -49,6 +53,7 @@ struct Report {
 /// Runs the command.
 pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> {
     let repeat = repeats(args.repeat)?;
+    let acceptance = args.acceptance.map(share).transpose()?;
     let mut options = generate_options(&args.decode, settings.seed)?;
     refuse_deadline(&options)?;
     let guide = guide(&args.decode, &options)?;
@@ -77,6 +82,13 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
     let tokens = random_tokens(prompt_length, vocabulary, settings.seed).into_iter().map(no_mask).collect();
     request.prompt = Prompt::Tokens(tokens);
     let script = replay.map(|replay| script(replay, &opened, &request)).transpose()?;
+    if let Some(acceptance) = acceptance {
+        let info = opened.info();
+        check_acceptance(info, settings.seed, || info.session(&request.prompt, &request.options))?;
+        settings.screen.remark(&format!(
+            "acceptance {acceptance}: the network runs, and a stand-in says what it predicts: the generated text means nothing"
+        ));
+    }
     let mut model = request.load(opened, device, settings.screen)?.0.by_hand()?;
     let Request { prompt, options, .. } = request;
     let _watched = Watched::new();
@@ -88,6 +100,10 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
         let mut answer = model.prepare(&prompt, &options)?;
         if let Some(mut script) = script.clone() {
             answer.intercept(Box::new(move |_, answers| script.next(answers)));
+        }
+        if let (Some(acceptance), Some(session)) = (acceptance, answer.session()) {
+            let stand_in = Assumed::new(model.info(), acceptance, settings.seed).in_place_of_networks(session);
+            answer.intercept(Box::new(stand_in));
         }
         let before = model.network().expert_bytes_read();
         last = Some(model.answer(answer, &mut |_| go_on())?);
@@ -105,6 +121,7 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
         gen_length,
         rows: receipt.decoding.rows,
         replay: args.replay.as_ref().map(|path| path.display().to_string()),
+        acceptance,
         seconds,
         tokens_per_second: gen_length as f64 / seconds.median,
         rates: Rates::new(work, &seconds, &ceilings),
