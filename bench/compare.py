@@ -40,6 +40,8 @@ LIMIT = 120
 UNSTEADY = {"seconds", "seconds_per_item", "speed_up", "guide_share", "peak", "peak_memory", "device_memory"}
 # Of a card's memory, in which others are too.
 UNSTEADY |= {"current", "in_use"}
+# Follows from other counts, and older builds do not write it.
+UNSTEADY |= {"rounds"}
 # Operations, and what is computed from them.
 FLOPS = {"flops", "gflop_per_token"}
 MISSING = "nothing"

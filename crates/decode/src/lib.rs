@@ -57,7 +57,7 @@ pub use layout::Layout;
 pub use legality::Exactness;
 pub use method::{CacheSpec, DecoderSpec, SessionOptions, Setup};
 pub use policy::Memory;
-pub use receipt::DecodingReceipt;
+pub use receipt::{DecodingReceipt, Rounds};
 pub use recommended::{Named, Others, complete, recommended};
 pub use registry::Registry;
 pub use schedule::Schedule;

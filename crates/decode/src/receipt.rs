@@ -1,5 +1,7 @@
 //! Receipt of an answer, as far as decoding knows it.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use crate::Exactness;
@@ -51,6 +53,9 @@ pub struct DecodingReceipt {
     /// Forwards with drafts by the number of draft tokens that each accepted, from 0; empty without drafts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub acceptance: Vec<usize>,
+    /// Rounds of a decoder that verifies drafts in the model's own forwards; absent if it verified none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<Rounds>,
     /// Tokens that took the place of others, and tokens that were taken back; absent if there are none.
     #[serde(skip_serializing_if = "is_zero")]
     pub replaced: usize,
@@ -62,6 +67,45 @@ pub struct DecodingReceipt {
     pub head_rows: u64,
     /// Floating point operations by formula.
     pub flops: f64,
+}
+
+/// Forwards of a decoder that verifies drafts, by kind, and the draft tokens by their place in a forward's drafts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Rounds {
+    /// Forwards that verified drafts.
+    pub verify: usize,
+    /// Forwards that verified none: they make drafts, or settle what no draft foretold.
+    pub cold: usize,
+    /// Forwards that verified a draft token at each place, from the first.
+    pub drafted: Vec<usize>,
+    /// Those of them whose token was accepted, and all before it.
+    pub accepted: Vec<usize>,
+}
+
+impl Rounds {
+    /// Rounds among so many forwards: those with drafts by the number of their draft tokens, and of accepted ones, from 0.
+    pub(crate) fn new(forwards: usize, drafted: &[usize], accepted: &[usize]) -> Option<Self> {
+        let verify = accepted.iter().sum::<usize>();
+        let reach = |counts: &[usize]| (1..counts.len()).map(|place| counts[place..].iter().sum()).collect();
+        let rounds = Self { verify, cold: forwards - verify, drafted: reach(drafted), accepted: reach(accepted) };
+        (verify > 0).then_some(rounds)
+    }
+}
+
+/// Most places whose shares are written one by one.
+const PLACES: usize = 8;
+
+impl fmt::Display for Rounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verify, cold, drafted, accepted } = self;
+        write!(f, "{verify} verify and {cold} cold rounds, accepted by place")?;
+        for (place, &count) in drafted.iter().enumerate().take(PLACES) {
+            let share = accepted.get(place).copied().unwrap_or(0) as f64 / count as f64;
+            write!(f, " {share:.2}")?;
+        }
+        f.write_str(if drafted.len() > PLACES { " .." } else { "" })
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]

@@ -439,13 +439,24 @@ fn the_receipt_tells_what_was_accepted() {
     for (accepted, &count) in receipt.acceptance.iter().enumerate() {
         assert_eq!(told.iter().filter(|&&told| told == accepted).count(), count);
     }
+    let rounds = receipt.rounds.as_ref().unwrap();
+    assert_eq!((rounds.verify, rounds.verify + rounds.cold), (counted, receipt.forwards));
+    for (place, &count) in rounds.accepted.iter().enumerate() {
+        assert_eq!(told.iter().filter(|&&told| told > place).count(), count, "place {place}");
+    }
+    let rejects =
+        |event: &&Event| matches!(event, Event::Step { drafts, rejected, .. } if *drafts > 0 && *rejected > 0);
+    let refused = found.run.events.iter().filter(rejects).count();
+    let lost = |place: usize| rounds.drafted[place] - rounds.accepted.get(place).copied().unwrap_or(0);
+    assert!(refused > 0 && (0..rounds.drafted.len()).map(lost).sum::<usize>() >= refused);
     assert_eq!(receipt.exactness.against(), Some("static, cache block"));
     // One token is added from draft to draft, beginning with the canvas itself.
     for event in &found.run.events {
         let Event::Step { drafts, accepted, rejected, .. } = *event else { continue };
         assert_eq!(accepted + rejected, drafts.saturating_sub(1));
     }
-    assert!(run(script, options(BLOCKS, 0, 4, 8), "static").unwrap().session.receipt().acceptance.is_empty());
+    let receipt = run(script, options(BLOCKS, 0, 4, 8), "static").unwrap().session.receipt();
+    assert!(receipt.acceptance.is_empty() && receipt.rounds.is_none());
 }
 
 /// What nothing can claim over a cache with a history.

@@ -161,6 +161,15 @@ fn hold(case: &Drawn, session: &Session, rounds: &[Round], what: &str) {
     let told: usize = session.receipt().acceptance.iter().sum();
     let with_drafts = rounds.iter().filter(|round| round.verifies && round.start + 2 < length).count();
     assert_eq!(told, with_drafts, "{what}: forwards with drafts by how many came true");
+    let counted = session.receipt().rounds;
+    assert_eq!(counted.is_some(), with_drafts > 0, "{what}");
+    if let Some(counted) = counted {
+        assert_eq!((counted.verify, counted.cold), (with_drafts, rounds.len() - with_drafts), "{what}");
+        let came_true =
+            rounds.iter().filter(|round| round.start + 2 < length).map(|round| round.accepted).sum::<usize>();
+        assert_eq!(counted.accepted.iter().sum::<usize>(), came_true, "{what}");
+        assert!(counted.drafted.len() < case.stride && counted.drafted[0] == with_drafts, "{what}");
+    }
 }
 
 /// A network that knows its text settles a stride a forward.

@@ -88,6 +88,8 @@ fn families_selfspec_counts_its_forwards() {
     assert_eq!(found.session.counts().forwards, 1 + 2 * 3);
     let rows: Vec<usize> = found.session.receipt().acceptance;
     assert_eq!(rows, [0, 0, 0, 0, 0, 0, 0, 3]);
+    let rounds = found.session.receipt().rounds.unwrap();
+    assert_eq!((rounds.verify, rounds.cold, rounds.drafted, rounds.accepted), (3, 4, vec![3; 7], vec![3; 7]));
 }
 
 /// Of drafts that are told, those that came true are told as accepted, and no others.

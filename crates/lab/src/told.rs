@@ -73,8 +73,9 @@ fn summary(estimate: &Estimate) -> String {
     let flops = estimate.network.flops + estimate.guide.as_ref().map_or(0.0, |guide| guide.flops);
     let tokens = decoding.generated_tokens.max(1) as f64;
     let guided = estimate.guide_acceptance.map_or_else(String::new, |share| format!("; the guide accepts {share:.3}"));
+    let rounds = decoding.rounds.as_ref().map_or_else(String::new, |rounds| format!("{rounds}\n"));
     format!(
-        "{} NFE, {:.2} tokens/NFE, {} for each token{guided}\n",
+        "{} NFE, {:.2} tokens/NFE, {} for each token{guided}\n{rounds}",
         decoding.nfe,
         decoding.tokens_per_nfe,
         units(flops / tokens)

@@ -6,7 +6,7 @@ use crate::{
     event::{Commit, Counts, Event},
     legality::Exactness,
     method::SessionOptions,
-    receipt::DecodingReceipt,
+    receipt::{DecodingReceipt, Rounds},
     turn::{Judgement, Progress},
 };
 
@@ -24,13 +24,16 @@ pub(super) struct Tally {
     pub(super) counts: Counts,
     /// Forwards with drafts by the number of draft tokens accepted.
     acceptance: Vec<usize>,
+    /// The same by the number of their draft tokens.
+    drafted: Vec<usize>,
     last: Forward,
 }
 
 impl Tally {
     /// One with room for so many draft tokens.
     pub(super) fn with_capacity(drafted: usize) -> Self {
-        Self { counts: Counts::default(), acceptance: Vec::with_capacity(drafted), last: Forward::default() }
+        let [acceptance, drafted] = [drafted; 2].map(Vec::with_capacity);
+        Self { counts: Counts::default(), acceptance, drafted, last: Forward::default() }
     }
 
     /// Index of the last forward; 0 before the first.
@@ -71,9 +74,8 @@ impl Tally {
             self.counts.guide.rejected += progress.rejected;
         }
         if self.last.drafts > 0 {
-            let accepted = progress.accepted;
-            self.acceptance.resize(self.acceptance.len().max(accepted + 1), 0);
-            self.acceptance[accepted] += 1;
+            count(&mut self.acceptance, progress.accepted);
+            count(&mut self.drafted, progress.accepted + progress.rejected);
         }
     }
 
@@ -133,10 +135,17 @@ impl Tally {
             rows,
             cached_tokens: cached,
             acceptance: self.acceptance.clone(),
+            rounds: Rounds::new(forwards, &self.drafted, &self.acceptance),
             replaced,
             computed_rows: cost.computed_rows,
             head_rows: cost.head_rows,
             flops: cost.flops(),
         }
     }
+}
+
+/// Counts one forward more of this number.
+fn count(forwards: &mut Vec<usize>, number: usize) {
+    forwards.resize(forwards.len().max(number + 1), 0);
+    forwards[number] += 1;
 }

@@ -138,8 +138,9 @@ fn script(replay: Recorded, opened: &Opened, request: &Request) -> anyhow::Resul
 
 fn told(report: &Report) -> String {
     let Report { seconds, tokens_per_second, rates, receipt, .. } = report;
+    let rounds = receipt.decoding.rounds.as_ref().map_or_else(String::new, |rounds| format!("; {rounds}"));
     format!(
-        "{} forwards of {} rows together: {}, {tokens_per_second:.1} tokens/s; {}",
+        "{} forwards of {} rows together{rounds}: {}, {tokens_per_second:.1} tokens/s; {}",
         receipt.decoding.forwards,
         report.rows,
         seconds.told(),
