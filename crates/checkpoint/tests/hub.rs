@@ -14,7 +14,7 @@ use std::{
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
-use demask_checkpoint::{Checkpoint, HubError, HubOptions, fetch, fetch_dataset, locate};
+use demask_checkpoint::{Checkpoint, HubError, HubOptions, fetch, fetch_dataset, locate, locate_adapter};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const ID: &str = "org/tiny";
@@ -689,6 +689,26 @@ fn paths_of_the_environment_are_expanded_as_the_hubs_own_tools_do_it() {
         assert_eq!(read(&pairs).offline, offline, "{pairs:?}");
     }
     assert_eq!(read(&[("HF_ENDPOINT", "https://mirror//")]).endpoint, "https://mirror");
+}
+
+#[test]
+fn an_adapter_is_fetched_once_and_its_files_alone() {
+    let mut files = files_of("idlm-base-toy-lora");
+    files.push(("optimizer.pt".to_owned(), b"large".to_vec()));
+    let hub = Hub::start(files, Behaviour::default());
+    let cache = Cache::new("adapter");
+    let mut options = hub.options(&cache.0);
+    let get = |options: &HubOptions| locate_adapter(ID, options, &mut |_| true);
+    let directory = get(&options).unwrap().path().unwrap().to_path_buf();
+    let mut found: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    found.sort();
+    assert_eq!(found, ["adapter_config.json", "adapter_model.safetensors"]);
+    options.offline = true;
+    assert_eq!(get(&options).unwrap().name(), ID);
+    let model = Hub::start(files_of("tiny-qwen2"), Behaviour::default());
+    let cache = Cache::new("no-adapter");
+    let refused = get(&model.options(&cache.0)).err().unwrap().to_string();
+    assert!(refused.starts_with("org/tiny has no file adapter_config.json at revision main"), "{refused}");
 }
 
 #[test]

@@ -74,6 +74,7 @@ pub const RECIPES: &[Recipe] = recipes![
     "freedave/scripts-2026-trado",
     "freedave/table-1",
     "freedave/table-2",
+    "i-dlm/strides",
     "slowfast/main-llada-base",
 ];
 

@@ -138,6 +138,56 @@ fn inspect_and_generate_tell_whether_masks_were_trained() {
     assert_eq!(named.json()["tokens"], ar.json()["tokens"]);
 }
 
+/// With an adapter on masks the text is the base model's own, in fewer forwards, and nobody has to name a decoder.
+#[test]
+fn an_adapter_is_named_shown_and_used() {
+    let (base, adapter) = (project("golden/ckpt/idlm-base-toy"), project("golden/ckpt/idlm-base-toy-lora"));
+    let model = ["--model", &base, "--family", "qwen3:mask=93"];
+    let answer = |more: &[&str]| {
+        let prompt = ["generate", "--prompt-tokens", "3,4,5,6,7", "--max-tokens", "24", "--ignore-eos", "--json"];
+        demask(&[&prompt[..], &model, more].concat())
+    };
+    let plain = answer(&[]).json();
+    let found = answer(&["--adapter", &adapter]);
+    let said = "warning: the adapter idlm-base-toy-lora changes rows of masks alone, so that texts are the model's own; \
+                `--adapter-use` all overrides this";
+    assert!(found.stderr.contains(said), "{}", found.stderr);
+    let found = found.json();
+    assert_eq!((&found["tokens"], &found["receipt"]["against"]), (&plain["tokens"], &"ar, cache causal".into()));
+    assert_eq!(found["receipt"]["model"], "idlm-base-toy+idlm-base-toy-lora");
+    assert!(found["receipt"]["forwards"].as_u64().unwrap() * 13 < plain["receipt"]["forwards"].as_u64().unwrap() * 10);
+    let [all, merged] = ["all", "merged"].map(|usage| {
+        answer(&["--adapter", &adapter, "--adapter-use", usage, "--dtype", "f32"]).json()["tokens"].clone()
+    });
+    assert_eq!(all, merged);
+    assert_ne!(all, plain["tokens"]);
+    let shown =
+        demask(&[&["inspect"][..], &model, &["--adapter", &adapter, "--adapter-use", "masks"]].concat()).success();
+    let line = "adapter     idlm-base-toy-lora: masks, rank 8, 14 products, ";
+    assert!(shown.contains(line) && shown.contains("trained for idlm-base-toy\n"), "{shown}");
+    for (more, expected) in [
+        (&["--adapter-use", "all"][..], "--adapter-use says how an adapter is used, and none is named: give --adapter"),
+        (
+            &["--adapter", &adapter, "--adapter-use", "most"],
+            "adapter use \"most\": expected auto, masks, all or merged",
+        ),
+        (&["--adapter", &base], "adapter_config.json is missing: expected an adapter in PEFT's layout"),
+        (
+            &["--adapter", &adapter, "--adapter-use", "merged", "--quantize", "q8"],
+            "`adapter_use` all, which computes it beside",
+        ),
+    ] {
+        let refused = answer(more);
+        assert!(refused.code != Some(0) && refused.stderr.contains(expected), "{}", refused.stderr);
+    }
+    let refused = demask(&["generate", "--adapter", &adapter, "hi"]);
+    assert!(
+        refused.stderr.contains("--adapter goes with a model, and no model is named: give --model"),
+        "{}",
+        refused.stderr
+    );
+}
+
 #[test]
 fn memory_is_what_a_loaded_model_takes() {
     let told = demask(&["inspect", "--json"]).json();
