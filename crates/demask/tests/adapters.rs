@@ -8,15 +8,20 @@ use demask::{
     internals::{
         DeviceOptions,
         checkpoint::{AdapterFiles, ModelFiles},
-        cpu::{CpuOptions, isa::Isa, linear::Products},
-        model_parts::{AdapterUse, ArchSpec, Inspect},
+        cpu::{
+            CpuOptions,
+            isa::Isa,
+            linear::{Activations, Products},
+        },
+        decode::{CanvasSpec, ModelFacts, Session, SessionOptions, StopRule},
+        model_parts::{AdapterUse, ArchSpec, Inspect, Rope, RopeScaling},
         step::Mask,
         tensor::Dtype,
     },
 };
 use demask_testkit::naive::network::assert_near;
 
-use crate::common::{RandomWeights, quantised, runner_with, specs};
+use crate::common::{RandomWeights, quantised, runner_with, specs, together};
 
 /// Token whose rows take adapters of masks.
 const MASK: u32 = 69;
@@ -152,6 +157,71 @@ fn idlm_3_texts_with_an_adapter_on_masks_are_those_of_ar_without_it() {
     }
     assert!(tokens * 10 > forwards * 13, "guesses come true: {tokens} tokens in {forwards} forwards");
     assert!(others > 48, "on all rows it is another model: {others} of 96 texts differ");
+}
+
+/// Random networks whose guesses hardly come true: every answer by itself, and 8 at the same time of which every other one is
+/// decoded by `ar`. `DEMASK_ANSWERS=1000` answers so many prompts on a network of Qwen3-1.7B's width, by default 36 on a small one.
+#[test]
+fn idlm_3_random_networks_write_what_ar_writes_without_the_adapter() {
+    let asked = std::env::var("DEMASK_ANSWERS").ok().map(|count| count.parse::<usize>().unwrap());
+    let wide = ArchSpec { hidden: 2048, heads: 16, kv_heads: 8, head_dim: 128, ffn: 6144, layers: 2, ..causal() };
+    let rope = Rope { theta: 1e6, rotated: 128, full_precision: false, scaling: RopeScaling::None };
+    let wide = ArchSpec { rope, head_norms: true, qkv_bias: false, tied: false, ..wide };
+    let spec = if asked.is_some() { wide } else { causal() };
+    let plain = [Products::plain(Dtype::Bf16)].into_iter();
+    let kinds: Vec<Products> =
+        plain.chain(quantised(Dtype::Bf16).into_iter().filter(|kind| kind.activations == Activations::Int8)).collect();
+    let each = asked.unwrap_or(36).div_ceil(3 * kinds.len()).next_multiple_of(4);
+    let facts = ModelFacts {
+        mask: Mask::Causal,
+        shift: 1,
+        mask_id: Some(MASK),
+        vocab: spec.vocabulary,
+        context: spec.context,
+        layers: spec.layers,
+        blocks: spec.blocks,
+        free_rows: 16,
+    };
+    let (base, adapted) = (random(&spec), random(&spec).with_adapter(&spec, (AdapterUse::Masks(MASK), 8), 0.5));
+    let mut answers = 0;
+    for products in kinds {
+        for temperature in [0.0, 0.7, 1.0] {
+            let session = |index: usize, decoder: &str| {
+                let tokens = (0..5 + index % 9).map(|at| ((index * 13 + at * 7) % 60) as u32).collect();
+                Session::new(SessionOptions {
+                    stop: StopRule::Never,
+                    decoder: decoder.parse().unwrap(),
+                    cache: "causal".parse().unwrap(),
+                    temperature,
+                    seed: index as u64,
+                    ..SessionOptions::new(facts.clone(), CanvasSpec::Prompt { tokens, gen_length: 20 })
+                })
+                .unwrap()
+            };
+            let answered = |weights: &RandomWeights, sessions: Vec<Session>| -> Vec<Vec<u32>> {
+                let network = load(&spec, weights, Isa::best(), products);
+                let (over, _) = together(network, sessions);
+                over.iter().map(|session| session.output().tokens).collect()
+            };
+            let expected = answered(&base, (0..each).map(|index| session(index, "ar")).collect());
+            // The scheduler takes as many at a time as there is room for: strangers are among them.
+            let mixed = (0..2 * each).map(|place| session(place / 2, if place % 2 == 0 { "isd" } else { "ar" }));
+            let mixed = answered(&adapted, mixed.collect());
+            for (index, pair) in mixed.chunks_exact(2).enumerate() {
+                assert_eq!(pair[0], expected[index], "isd, {products:?} temperature {temperature} answer {index}");
+                assert_eq!(
+                    pair[1], expected[index],
+                    "ar beside it, {products:?} temperature {temperature} answer {index}"
+                );
+            }
+            for index in (0..each).step_by(each.div_ceil(3)) {
+                let alone = answered(&adapted, vec![session(index, "isd:stride=7")]);
+                assert_eq!(alone[0], expected[index], "alone, {products:?} temperature {temperature} answer {index}");
+            }
+            answers += each;
+        }
+    }
+    println!("{answers} answers of 20 tokens on {} numbers a row: equal", spec.hidden);
 }
 
 #[test]
