@@ -36,6 +36,9 @@ pub struct GenerateArgs {
     /// Print the plans of all steps and what they cost, run nothing
     #[arg(long)]
     pub explain: bool,
+    /// Probability that --explain gives a draft to come true, as for cost [default: 0]
+    #[arg(long, value_name = "A")]
+    pub acceptance: Option<f64>,
     /// Options of the decoding.
     #[command(flatten)]
     pub decode: DecodeArgs,

@@ -16,6 +16,7 @@ use serde_json::json;
 
 use crate::{
     args::GenerateArgs,
+    cost::{check_acceptance, share},
     exit::usage,
     files::OutFile,
     load::Source,
@@ -37,12 +38,16 @@ pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
     if args.trace_predictions && args.trace.is_none() {
         return Err(usage("--trace-predictions says what --trace writes: give --trace FILE.jsonl, too"));
     }
+    if args.acceptance.is_some() && !args.explain {
+        return Err(usage("--acceptance says what --explain assumes: give --explain, too"));
+    }
+    let acceptance = args.acceptance.map(share).transpose()?;
     let device = &settings.device()?;
     let trace = args.trace.as_deref().filter(|_| !args.explain).map(OutFile::create).transpose()?;
     let screen = settings.screen;
     let opened = request.open(&settings.source, screen)?;
     if args.explain {
-        return explain(opened, &request, settings);
+        return explain(opened, &request, settings, acceptance);
     }
     let (model, mut answer) = request.load(opened, device, screen)?;
     // Behind all that may refuse the call: what is refused gets one line.
@@ -72,7 +77,7 @@ fn beyond_the_demo(source: &Source, prompt: &Prompt) -> Option<String> {
 }
 
 /// The plans of all steps and what they cost, and nothing run.
-fn explain(opened: Opened, request: &Request, settings: &Settings) -> anyhow::Result<()> {
+fn explain(opened: Opened, request: &Request, settings: &Settings, acceptance: Option<f64>) -> anyhow::Result<()> {
     let outline = Outline::of(opened);
     let subject = Subject {
         outline: &outline,
@@ -81,10 +86,15 @@ fn explain(opened: Opened, request: &Request, settings: &Settings) -> anyhow::Re
         convention: Convention::default(),
         seed: settings.seed,
     };
-    let session = outline.session(&request.prompt, &request.options)?;
+    let session = || outline.session(&request.prompt, &request.options);
+    if acceptance.is_some() {
+        check_acceptance(outline.info(), settings.seed, session)?;
+    }
+    let session = session()?;
     let DecodingReceipt { decoder, cache, exactness, steps, block_length, .. } = session.receipt();
     let mut plans = Vec::new();
-    let costs = subject.costs_of(session, &Predicted::Assumed(0.0), &mut |line| plans.push(line))?;
+    let costs =
+        subject.costs_of(session, &Predicted::Assumed(acceptance.unwrap_or(0.0)), &mut |line| plans.push(line))?;
     if settings.screen.json {
         return output::json(&json!({
             "decoder": decoder, "cache": cache, "exactness": exactness.name(), "against": exactness.against(),

@@ -155,6 +155,22 @@ fn forwards_at_an_acceptance_are_those_that_cost_counts() {
 }
 
 #[test]
+fn rounds_are_explained_at_an_acceptance() {
+    let model = project("golden/ckpt/idlm-toy");
+    let args = ["generate", "--model", &model, "--prompt-tokens", "3,4,5", "--gen-length", "12", "--decoder", "isd"];
+    let text = demask(&with(&args, &["--explain", "--acceptance", "1"])).success();
+    for told in [
+        "predict 4..11 (guesses 8..11): accepts 3 of 3 drafts, settles 4 tokens\n",
+        "12 decoded; acceptance 1, operations as demask counts",
+        "3 verify and 1 cold rounds, accepted by place 1.00 1.00 1.00\n",
+    ] {
+        assert!(text.contains(told), "{told} is missing in {text}");
+    }
+    let refusal = "--acceptance says what --explain assumes: give --explain, too";
+    refused(&demask(&with(&args, &["--acceptance", "1"])), 2, refusal);
+}
+
+#[test]
 fn costs_that_cannot_be_known_are_refused() {
     let like = ["cost", "--like", "llada-8b"];
     for (rest, told) in [
