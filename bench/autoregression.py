@@ -13,6 +13,7 @@ rows in the same run, from which follows what the formula of the method expects:
 """
 
 import argparse
+import ctypes
 import json
 import os
 import platform
@@ -42,6 +43,7 @@ class Demask:
         self.arguments, self.decoder, self.acceptance = arguments, decoder, acceptance
         self.shared = ["--model", arguments.file, "--threads", str(arguments.threads), "--json"]
         self.shared += [] if quantize == "file" else ["--quantize", quantize]
+        self.shared += ["--activations", arguments.activations]
         self.shared += ["--adapter", adapter, "--adapter-use", "masks"] if adapter else []
         self.quantize, self.adapter = quantize, bool(adapter)
 
@@ -51,13 +53,14 @@ class Demask:
         command += ["--acceptance", str(self.acceptance)] if self.acceptance else []
         return run(command)
 
-    def turn(self):
-        prompt, whole = self.answer(1), self.answer(self.arguments.answer)
-        decoding = whole["receipt"]
+    def turn(self, prompt):
+        """Seconds of the prompt, unless they are known, and of the answer after it."""
+        prompt = prompt or self.answer(1)["seconds"]["median"]
+        whole = self.answer(self.arguments.answer)
         return {
-            "prompt": prompt["seconds"]["median"],
-            "answer": whole["seconds"]["median"] - prompt["seconds"]["median"],
-            "forwards": decoding["forwards"],
+            "prompt": prompt,
+            "answer": whole["seconds"]["median"] - prompt,
+            "forwards": whole["receipt"]["forwards"],
             "rows": whole["rows"],
         }
 
@@ -73,7 +76,9 @@ class Llama:
     def __init__(self, arguments):
         self.name, self.arguments = "llama.cpp ar", arguments
         self.decoder, self.acceptance, self.quantize, self.adapter = "ar", None, "file", False
-        self.library = LlamaCpp(arguments.llama, arguments.file, arguments.threads, arguments.prompt)
+        self.library = LlamaCpp(
+            arguments.llama, arguments.file, arguments.threads, arguments.prompt, arguments.prompt + arguments.answer
+        )
         self.library.library.llama_set_causal_attn(self.library.context, True)
 
     def decode(self, first, rows):
@@ -85,9 +90,9 @@ class Llama:
             batch.logits[row] = int(row == rows - 1)
         if library.library.llama_decode(library.context, batch):
             raise SystemExit("llama.cpp's forward failed")
-        library.library.llama_synchronize(library.context)
+        library.library.llama_synchronize(ctypes.c_void_p(library.context))
 
-    def turn(self):
+    def turn(self, _):
         library = self.library.library
         library.llama_memory_clear(library.llama_get_memory(self.library.context), True)
         started = time.perf_counter()
@@ -114,6 +119,7 @@ def main():
     parser.add_argument("--adapter", help="a folder with an adapter for its shape")
     parser.add_argument("--llama", help="llama.cpp's library")
     parser.add_argument("--quantize", default="file,q4,q8", help="file: as the file has them")
+    parser.add_argument("--activations", default="int8")
     parser.add_argument("--acceptance", default="0.8,0.85,0.905,0.95")
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--answer", type=int, default=256)
@@ -124,6 +130,7 @@ def main():
     acceptances = [float(acceptance) for acceptance in arguments.acceptance.split(",")]
     result = {"shape": Path(arguments.file).stem, "prompt": arguments.prompt, "answer": arguments.answer, "rows": []}
     result["machine"] = {"cpu": cpu(), "threads": arguments.threads, "turns": arguments.turns}
+    result["activations"] = arguments.activations
     rivals = [Llama(arguments)] if arguments.llama else []
     if rivals:
         result["machine"]["llama.cpp"] = rivals[0].library.about()
@@ -135,8 +142,11 @@ def main():
         turns = {subject.name: [] for subject in subjects}
         steps = []
         for _ in range(arguments.turns):
+            prompt = None
             for subject in subjects:
-                turns[subject.name].append(subject.turn())
+                # All decoders read the prompt by the same rows, but for three of masks.
+                turns[subject.name].append(subject.turn(prompt))
+                prompt = turns[subject.name][-1]["prompt"] if isinstance(subject, Demask) else None
             steps.append(Demask(arguments, quantize, "ar").steps())
         steps = {rows: statistics.median(turn[rows] for turn in steps) for rows in steps[0]}
         result["rows"] += rows_of(subjects, turns, steps, arguments)

@@ -50,7 +50,7 @@ class Opaque(ctypes.Structure):
 class LlamaCpp:
     """llama.cpp, by its C interface."""
 
-    def __init__(self, library, file, threads, most_rows):
+    def __init__(self, library, file, threads, most_rows, positions=None):
         self.library = library = ctypes.CDLL(str(library))
         for name in ("llama_model_default_params", "llama_context_default_params"):
             getattr(library, name).restype = Opaque
@@ -77,7 +77,11 @@ class LlamaCpp:
             raise SystemExit(f"llama.cpp cannot load {file}")
         # It computes logits of all rows for these, whatever is asked.
         self.has_parts = not library.llama_model_is_diffusion(model)
-        self.context = library.llama_init_from_model(model, library.llama_context_default_params())
+        parameters = library.llama_context_default_params()
+        if positions:
+            # n_ctx, the first field of the parameters.
+            parameters.bytes[0:4] = list(positions.to_bytes(4, "little"))
+        self.context = library.llama_init_from_model(model, parameters)
         library.llama_set_n_threads(self.context, threads, threads)
         library.llama_set_causal_attn(self.context, False)
         self.batch = library.llama_batch_init(most_rows, 0, 1)
