@@ -33,8 +33,8 @@ impl Checkpoint {
             None => Parts::of_directory(&files)?,
         };
         let adapter = files.adapter().cloned();
-        let name =
-            adapter.as_ref().map_or_else(|| files.name().to_owned(), |adapter| adapter.name_beside(files.name()));
+        let name = files.into_name();
+        let name = adapter.as_ref().map_or_else(|| name.clone(), |adapter| adapter.name_beside(&name));
         let mut text = parts.assemble(name)?;
         let open = |files: &AdapterFiles| StoredAdapter::open(files, text.family, &text.spec, text.special.mask);
         let opened = adapter.as_ref().map(open).transpose()?;

@@ -192,6 +192,11 @@ impl ModelFiles {
         }
     }
 
+    /// Gives up the files for the name.
+    pub(crate) fn into_name(self) -> String {
+        self.name
+    }
+
     /// A text file, or nothing if there is none.
     pub(crate) fn text(&self, file: &str) -> Result<Option<Vec<u8>>, CheckpointError> {
         match &self.place {

@@ -1,7 +1,7 @@
 //! Adapters beside the weights: on all rows they are the merged model, on masks they leave every other row its bits, and
 //! texts are those of the model without them (specs/families.md#7).
 
-use std::path::Path;
+use std::{io::Write, path::Path};
 
 use demask::{
     AdapterChoice, DtypeChoice, Model, Options, Prompt, WeightChoice,
@@ -221,7 +221,7 @@ fn idlm_3_random_networks_write_what_ar_writes_without_the_adapter() {
             answers += each;
         }
     }
-    println!("{answers} answers of 20 tokens on {} numbers a row: equal", spec.hidden);
+    writeln!(std::io::stdout(), "{answers} answers of 20 tokens on {} numbers a row: equal", spec.hidden).unwrap();
 }
 
 #[test]

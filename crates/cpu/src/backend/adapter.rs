@@ -134,7 +134,9 @@ impl AdapterWork {
         self.input.set_width(rank);
         for (index, &place) in self.rows.iter().enumerate() {
             let row = &mut thin[place as usize * rank..][..rank];
-            row.iter_mut().for_each(|value| *value *= adapter.scale);
+            for value in &mut *row {
+                *value *= adapter.scale;
+            }
             self.input.set_row(index, row);
         }
     }

@@ -60,8 +60,14 @@ const ADAPTER_SCALE: f32 = 1.5;
 /// Random weights of an architecture.
 pub struct RandomWeights {
     tensors: HashMap<Role, (usize, usize, Vec<u8>)>,
-    /// Use of an adapter, its rank, and its two matrices for each product that has one.
-    adapter: Option<(AdapterUse, usize, HashMap<Role, [Vec<u8>; 2]>)>,
+    adapter: Option<RandomAdapter>,
+}
+
+/// A random adapter: its use, its rank, and its two matrices for each product that has one.
+struct RandomAdapter {
+    usage: AdapterUse,
+    rank: usize,
+    pairs: HashMap<Role, [Vec<u8>; 2]>,
 }
 
 impl RandomWeights {
@@ -109,14 +115,14 @@ impl RandomWeights {
             let a = numbers(rank * tensor.columns, 1.0 / (tensor.columns as f32).sqrt());
             (tensor.role, [a, numbers(tensor.rows * rank, size / (rank as f32).sqrt())])
         });
-        self.adapter = Some((usage, rank, pairs.collect()));
+        self.adapter = Some(RandomAdapter { usage, rank, pairs: pairs.collect() });
         self
     }
 
     /// Adds the adapter into the weights, one number after the other.
     pub fn merged(mut self) -> Self {
         let read = |bytes: &[u8], at: usize| f32::from_le_bytes(bytes[4 * at..][..4].try_into().unwrap());
-        let Some((_, rank, pairs)) = self.adapter.take() else { return self };
+        let Some(RandomAdapter { rank, pairs, .. }) = self.adapter.take() else { return self };
         for (role, [a, b]) in pairs {
             let (rows, columns, bytes) = self.tensors.get_mut(&role).unwrap();
             for (at, value) in bytes.chunks_exact_mut(4).enumerate().take(*rows * *columns) {
@@ -204,11 +210,11 @@ impl WeightSource for RandomWeights {
     }
 
     fn adapter_use(&self) -> Option<AdapterUse> {
-        self.adapter.as_ref().map(|(usage, ..)| *usage)
+        self.adapter.as_ref().map(|adapter| adapter.usage)
     }
 
     fn adapter(&self, role: Role) -> Option<StoredLora<'_>> {
-        let (_, rank, pairs) = self.adapter.as_ref()?;
+        let RandomAdapter { rank, pairs, .. } = self.adapter.as_ref()?;
         let [a, b] = pairs.get(&role)?;
         let matrix =
             |rows: usize, bytes| TensorView::new(Dtype::F32, rows, <[u8]>::len(bytes) / 4 / rows, bytes).into();

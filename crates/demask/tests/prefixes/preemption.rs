@@ -149,7 +149,7 @@ fn one_without_memory_ends_with_what_is_settled() {
 #[test]
 fn one_that_was_preempted_ends_at_its_deadline_with_what_is_settled() {
     let mut bench = small("block", 0, 9);
-    let (now, hour) = (Instant::now(), Duration::from_secs(3600));
+    let (now, hour) = (Instant::now(), Duration::from_hours(1));
     for _ in 0..2 {
         let mut request = demask::Request::new(session(&bench.facts, &tokens(PAGE), 5 * PAGE, ("static", "block")));
         request.set_deadline(Some(now + hour));

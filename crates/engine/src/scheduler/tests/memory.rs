@@ -72,7 +72,7 @@ fn one_that_was_preempted_expires_at_its_deadline() {
     let mut bench = Bench::new(100, 64, [usize::MAX; 2]);
     two_that_may_take_all(&mut bench);
     bench.run();
-    let (now, hour) = (Instant::now(), Duration::from_secs(3600));
+    let (now, hour) = (Instant::now(), Duration::from_hours(1));
     let class = Class { deadline: Some(now + hour), ..Class::default() };
     for name in 3..=4 {
         bench.submit(Steps::new(name, 100, vec![part(0, 1, 4); 18], Manner::Good).growing(5), class).unwrap();
