@@ -274,10 +274,10 @@ fn spec(
             return Err(told(&format!("task {name} is named twice: name it once")));
         }
         let (data, subject) = (data.map(Path::to_owned), subject.map(str::to_owned));
-        specs.push(TaskSpec { line: 0, name: task.name.to_owned(), task, limit: None, data, subject });
+        specs.push(TaskSpec { place: None, name: task.name.to_owned(), task, limit: None, data, subject });
     }
     let row = RowSpec {
-        line: 0,
+        place: None,
         name: None,
         values: Vec::new(),
         model,

@@ -30,7 +30,7 @@ use crate::{Record, data::DataError, sandbox::Permission};
 pub use configuration::{about_model, configuration, fingerprint, outline};
 pub use plan::{Ask, Means, Plan, Row, TaskPlan};
 pub use rehearse::{Prepare, Rehearsed, needs};
-pub use spec::{Asking, DeviceSpec, FileError, Heading, ModelSpec, RowSpec, Spec, TaskSpec, task};
+pub use spec::{Asking, DeviceSpec, FileError, Heading, ModelSpec, Place, RowSpec, Spec, TaskSpec, task};
 pub use store::{CONFIGURATION, RESULTS, Store, StoreError, read_records};
 
 use work::Work;

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::{
     RunError, fingerprint,
-    spec::{Asking, Heading, ModelSpec, RowSpec, Spec, TaskSpec},
+    spec::{Asking, Heading, ModelSpec, Place, RowSpec, Spec, TaskSpec, at},
 };
 use crate::{
     Problem, Rule, Style, Task,
@@ -36,8 +36,6 @@ pub struct Plan {
     pub published: Vec<Published>,
     /// The seed of what no row says: the order of options, rows without seeds.
     pub seed: u64,
-    /// The file that asked for it, if one did.
-    pub file: Option<PathBuf>,
 }
 
 /// The items of a task.
@@ -58,8 +56,8 @@ pub struct TaskPlan {
 /// A row of the table.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// The file's line, if there is a file.
-    pub line: usize,
+    /// Its line, if a file of runs has it.
+    pub place: Option<Place>,
     /// Name of the row; without one it is called after its methods.
     pub name: Option<String>,
     /// Values that a sweep chose for it.
@@ -116,30 +114,30 @@ impl Plan {
         let seed = means.seed;
         // Before data is read: it may have to be fetched.
         for row in &spec.rows {
-            row.check(&spec.tasks, means.programs).map_err(|error| spec.at(row.line, error))?;
+            row.check(&spec.tasks, means.programs).map_err(|error| at(row.place.as_ref(), error))?;
         }
         let mut tasks = Vec::new();
         for task in &spec.tasks {
-            tasks.push(TaskPlan::load(task, means).map_err(|error| spec.at(task.line, error))?);
+            tasks.push(TaskPlan::load(task, means).map_err(|error| at(task.place.as_ref(), error))?);
         }
         let mut exemplars = Exemplars::default();
         let mut rows = Vec::new();
         for row in &spec.rows {
             rows.push(
-                Row::of(row, &tasks, &spec.tasks, means, &mut exemplars).map_err(|error| spec.at(row.line, error))?,
+                Row::of(row, &tasks, &spec.tasks, means, &mut exemplars)
+                    .map_err(|error| at(row.place.as_ref(), error))?,
             );
         }
         for (task, of) in tasks.iter_mut().zip(&spec.tasks) {
             let limit = of.limit.unwrap_or(usize::MAX).min(means.limit.unwrap_or(usize::MAX));
             task.problems.truncate(limit);
         }
-        Ok(Self { heading: spec.heading, tasks, rows, published: spec.published, seed, file: spec.file })
+        Ok(Self { heading: spec.heading, tasks, rows, published: spec.published, seed })
     }
 
-    /// Returns an error as what is wrong with a row of the file, if there is a file.
+    /// Returns an error as what is wrong with a row of a file, if a file has it.
     pub fn at(&self, row: usize, error: RunError) -> RunError {
-        let line = self.rows[row].line;
-        Spec { file: self.file.clone(), ..Spec::default() }.at(line, error)
+        at(self.rows[row].place.as_ref(), error)
     }
 
     /// Returns whether any answer is a program, which has to run to be judged.
@@ -222,8 +220,8 @@ impl Row {
         }
         let seeds = if row.seeds.is_empty() { vec![means.seed] } else { row.seeds.clone() };
         let (name, values, model) = (row.name.clone(), row.values.clone(), row.model.clone());
-        let (line, baseline) = (row.line, row.baseline);
-        Ok(Self { line, name, values, model, seeds, baseline, limit: usize::MAX, asks })
+        let (place, baseline) = (row.place.clone(), row.baseline);
+        Ok(Self { place, name, values, model, seeds, baseline, limit: usize::MAX, asks })
     }
 }
 
@@ -396,7 +394,7 @@ mod tests {
     #[test]
     fn rows_that_share_a_model_are_of_one_group() {
         let row = |model: &str, guide: Option<&str>| Row {
-            line: 0,
+            place: None,
             name: None,
             values: Vec::new(),
             model: ModelSpec { model: Some(model.to_owned()), guide: guide.map(str::to_owned), ..ModelSpec::default() },

@@ -1,6 +1,6 @@
 //! Request for a run before anything is read: rows, tasks and options, as a file or the flags of a command give them.
 
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf};
 
 use demask::internals::{DeviceOptions, decode::names::UnknownName};
 use demask::{ActivationChoice, DeviceChoice, DtypeChoice, Options, WeightChoice};
@@ -11,8 +11,6 @@ use crate::{Task, report::Published, tasks};
 /// Request for a run.
 #[derive(Debug, Clone, Default)]
 pub struct Spec {
-    /// The file that says it, if one does: errors name its lines.
-    pub file: Option<PathBuf>,
     /// Heading of the report.
     pub heading: Heading,
     /// Tasks to answer.
@@ -38,8 +36,8 @@ pub struct Heading {
 /// A task and its items.
 #[derive(Debug, Clone)]
 pub struct TaskSpec {
-    /// The file's line, from 1.
-    pub line: usize,
+    /// Its line, if a file of runs has it: errors name it.
+    pub place: Option<Place>,
     /// Name in records and tables.
     pub name: String,
     /// The task.
@@ -55,8 +53,8 @@ pub struct TaskSpec {
 /// A row of the table.
 #[derive(Debug, Clone)]
 pub struct RowSpec {
-    /// The file's line, from 1.
-    pub line: usize,
+    /// Its line, if a file of runs has it: errors name it.
+    pub place: Option<Place>,
     /// Name of the row; without one it is called after its methods.
     pub name: Option<String>,
     /// Values that a sweep chose for it, with their names.
@@ -174,33 +172,44 @@ impl Asking {
     }
 }
 
-impl Spec {
-    /// Returns an error as what is wrong on a line of the file, if there is a file.
-    pub(super) fn at(&self, line: usize, error: RunError) -> RunError {
-        let Some(file) = &self.file else { return error };
-        match error {
-            RunError::File(_) | RunError::Interrupted => error,
-            error => FileError::new(file, line, error.to_string()).into(),
-        }
+/// A line of a file of runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The file.
+    pub file: String,
+    /// Number of the line, from 1.
+    pub line: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}, line {}", self.file, self.line)
+    }
+}
+
+impl Place {
+    /// Returns what is wrong here.
+    pub(super) fn refused(&self, told: impl Into<String>) -> FileError {
+        FileError { place: self.clone(), told: told.into() }
+    }
+}
+
+/// Returns an error as what is wrong at a place of a file, if there is one.
+pub(super) fn at(place: Option<&Place>, error: RunError) -> RunError {
+    match (place, error) {
+        (_, error @ (RunError::File(_) | RunError::Interrupted)) | (None, error) => error,
+        (Some(place), error) => place.refused(error.to_string()).into(),
     }
 }
 
 /// A file of runs that cannot be run as it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{file}, line {line}: {told}")]
+#[error("{place}: {told}")]
 pub struct FileError {
-    /// The file.
-    pub file: String,
-    /// Number of the line, from 1.
-    pub line: usize,
+    /// The line.
+    pub place: Place,
     /// The problem.
     pub told: String,
-}
-
-impl FileError {
-    pub(super) fn new(file: &std::path::Path, line: usize, told: impl Into<String>) -> Self {
-        Self { file: file.display().to_string(), line, told: told.into() }
-    }
 }
 
 /// Finds a task by its name.

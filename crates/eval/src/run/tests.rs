@@ -8,7 +8,7 @@ pub fn plan(task: &'static Task, problems: Vec<Problem>, asking: &Asking) -> Pla
     let (style, available) = (&task.styles[0], problems.len());
     let ask = Ask::of(task, style, std::sync::Arc::default(), asking, asking.by_likelihood().unwrap()).unwrap();
     let row = Row {
-        line: 0,
+        place: None,
         name: None,
         values: Vec::new(),
         model: ModelSpec::default(),

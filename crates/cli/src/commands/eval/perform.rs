@@ -222,7 +222,7 @@ impl Ready {
 impl Group {
     /// Opens a model and its guide, as the first of its rows asks for them.
     fn open(settings: &Settings, plan: &Plan, spec: ModelSpec, rows: Vec<usize>) -> anyhow::Result<Self> {
-        let of_file = |error: anyhow::Error| match &plan.file {
+        let of_file = |error: anyhow::Error| match &plan.rows[rows[0]].place {
             Some(_) if !error.is::<Interrupted>() => plan.at(rows[0], RunError::Asking(format!("{error:#}"))).into(),
             _ => error,
         };

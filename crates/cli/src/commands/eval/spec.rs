@@ -63,7 +63,7 @@ pub fn of_flags(settings: &Settings, args: &EvalArgs) -> anyhow::Result<Spec> {
     let guided = rows.iter().map(|(_, asking)| &asking.options).find(|options| options.wants_guide());
     let guide = guide(&args.decode, guided.unwrap_or(&Options::default()))?;
     let row = |(values, asking): (_, Asking)| RowSpec {
-        line: 0,
+        place: None,
         name: None,
         values,
         model: ModelSpec {
@@ -93,7 +93,7 @@ fn tasks(args: &EvalArgs) -> anyhow::Result<Vec<TaskSpec>> {
             return Err(usage(format!("task {name} is named twice: name it once")));
         }
         let (data, subject) = (args.data.clone(), args.subject.clone());
-        tasks.push(TaskSpec { line: 0, name: task.name.to_owned(), task, limit: None, data, subject });
+        tasks.push(TaskSpec { place: None, name: task.name.to_owned(), task, limit: None, data, subject });
     }
     let of_one = [
         ("--data", args.data.is_some()),

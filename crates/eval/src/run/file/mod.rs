@@ -1,27 +1,47 @@
 //! Files of runs: the rows of a table with models, guides, devices and options of their own, and the figures published
 //! for them. `docs/evaluation.md` has the format.
 
+mod base;
 mod rows;
 mod settings;
 mod text;
 
-use std::path::Path;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use demask::internals::decode::names::nearest;
 
-use super::spec::{FileError, Heading, RowSpec, Spec, TaskSpec, task};
+use super::spec::{FileError, Heading, Place, Spec, TaskSpec, task};
 use crate::{
     recipes::{self, Recipe},
     report::{METRICS, Published},
 };
-use rows::Rows;
+use rows::{MOST, Named, Row};
 use settings::{Layers, Settings, allowed};
 use text::{Entry, Reader, Table};
 
 /// Keys of the file itself.
-const FILE: [&str; 9] = ["title", "source", "about", "baseline", "seeds", "defaults", "task", "row", "published"];
+const FILE: [&str; 13] = [
+    "base",
+    "only_tasks",
+    "only_rows",
+    "change",
+    "title",
+    "source",
+    "about",
+    "baseline",
+    "seeds",
+    "defaults",
+    "task",
+    "row",
+    "published",
+];
 /// Keys of a task beside how it is asked.
 const TASK: [&str; 5] = ["task", "name", "limit", "data", "subject"];
+/// Those that say which items are asked.
+const ITEMS: [&str; 3] = ["limit", "data", "subject"];
 
 impl Spec {
     /// Reads a file of runs, or the recipe that `recipe:NAME` names; `model` is that of rows that name none.
@@ -29,12 +49,11 @@ impl Spec {
     /// # Errors
     /// If the file cannot be read, or says what cannot be meant: with its line.
     pub fn read(path: &Path, model: Option<&str>) -> Result<Self, FileError> {
+        let refused = |told: String| Reader { path, text: "" }.place(1).refused(told);
         if let Some(name) = recipes::named(path) {
-            let found = Recipe::find(name);
-            return found.map_err(|error| FileError::new(path, 1, error.to_string()))?.spec(model);
+            return Recipe::find(name).map_err(|error| refused(error.to_string()))?.spec(model);
         }
-        let text = demask::plain::read(path)
-            .map_err(|error| FileError::new(path, 1, format!("the file cannot be read: {error}")))?;
+        let text = demask::plain::read(path).map_err(|error| refused(format!("the file cannot be read: {error}")))?;
         Self::parse(path, &text, model)
     }
 
@@ -44,99 +63,156 @@ impl Spec {
     /// As [`read`](Self::read).
     pub fn parse(path: &Path, text: &str, model: Option<&str>) -> Result<Self, FileError> {
         let reader = Reader { path, text };
+        let draft = Draft::read(reader, &[])?;
+        for (key, empty) in [("task", draft.tasks.is_empty()), ("row", draft.rows.is_empty())] {
+            if empty {
+                return Err(reader.place(1).refused(format!("no [[{key}]]: expected at least one")));
+            }
+        }
+        let rows = draft.rows.iter().map(|row| row.over(&draft, model)).collect::<Result<_, _>>()?;
+        let tasks = draft.tasks.into_iter().map(|(task, _)| task).collect();
+        Ok(Self { heading: draft.heading, tasks, rows, published: draft.published })
+    }
+}
+
+/// A file laid over its base, its rows not yet over tasks and defaults.
+#[derive(Debug, Default)]
+struct Draft {
+    heading: Heading,
+    defaults: Settings,
+    /// The tasks, each with what it says of how it is asked.
+    tasks: Vec<(TaskSpec, Settings)>,
+    rows: Vec<Row>,
+    published: Vec<Published>,
+    seeds: Vec<u64>,
+    baseline: Option<Named>,
+}
+
+impl Draft {
+    /// Reads a file; `within` are those whose base it is.
+    fn read(reader: Reader<'_>, within: &[PathBuf]) -> Result<Self, FileError> {
         let file = reader.parse()?;
         file.only("the file", &FILE)?;
-        let heading = Heading {
-            title: file.text("title")?.unwrap_or_default(),
-            source: file.text("source")?.unwrap_or_default(),
-            about: file.text("about")?.unwrap_or_default(),
-        };
-        let defaults = match file.table("defaults")? {
-            Some(table) => Settings::read(&table, "defaults", &[])?,
-            None => Settings::default(),
-        };
-        let tasks = tasks(&file)?;
-        let rows = Rows { file: &file, defaults: &defaults, tasks: &tasks, model }.read()?;
-        let published = published(&file, &heading, &tasks, &rows)?;
-        let tasks = tasks.into_iter().map(|(task, _)| task).collect();
-        Ok(Self { file: Some(path.to_owned()), heading, tasks, rows, published })
+        let mut draft = base::read(&file, &[within, &[base::identity(reader.path)]].concat())?;
+        let heading = &mut draft.heading;
+        for (key, text) in
+            [("title", &mut heading.title), ("source", &mut heading.source), ("about", &mut heading.about)]
+        {
+            if let Some(said) = file.text(key)? {
+                *text = said;
+            }
+        }
+        if let Some(table) = file.table("defaults")? {
+            draft.defaults.add(Settings::read(&table, "defaults", &[])?);
+        }
+        if let Some(seeds) = file.get("seeds") {
+            draft.seeds = seeds.as_seeds()?;
+        }
+        draft.baseline = Named::read(&file, "baseline")?.or(draft.baseline);
+        for table in file.tables("task")? {
+            draft.add_task(&table)?;
+        }
+        for table in file.tables("row")? {
+            draft.add_rows(&table)?;
+        }
+        draft.publish(&file)?;
+        Ok(draft)
     }
-}
 
-/// The tasks, each with what it says of how it is asked.
-fn tasks(file: &Table<'_>) -> Result<Vec<(TaskSpec, Settings)>, FileError> {
-    let mut tasks: Vec<(TaskSpec, Settings)> = Vec::new();
-    for table in file.tables("task")? {
+    fn task_names(&self) -> Vec<&str> {
+        self.tasks.iter().map(|(task, _)| task.name.as_str()).collect()
+    }
+
+    fn row_names(&self) -> Vec<&str> {
+        self.rows.iter().map(|row| row.name.as_str()).collect()
+    }
+
+    fn add_task(&mut self, table: &Table<'_>) -> Result<(), FileError> {
         let named = table.needed("task", "a task without its name")?;
-        let found = task(&named.as_text()?).map_err(|error| named.refused(error.to_string()))?;
-        let limit = table.get("limit").map(Entry::as_count).transpose()?;
-        if limit == Some(0) {
-            return Err(table.get("limit").map_or_else(
-                || table.refused("limit is 0"),
-                |entry| entry.refused("limit is 0, expected at least 1"),
-            ));
+        let task = task(&named.as_text()?).map_err(|error| named.refused(error.to_string()))?;
+        let name = table.text("name")?.unwrap_or_else(|| task.name.to_owned());
+        let place = Some(table.place());
+        let mut spec = TaskSpec { place, name, task, limit: None, data: None, subject: None };
+        items(table, &mut spec)?;
+        if let Some((other, _)) = self.tasks.iter().find(|(other, _)| other.name == spec.name) {
+            let (name, first) = (&other.name, table.first(other.place.as_ref()));
+            return Err(table.refused(format!("task \"{name}\" is there twice, {first}: give it a `name`")));
         }
-        let name = table.text("name")?.unwrap_or_else(|| found.name.to_owned());
-        if let Some((other, _)) = tasks.iter().find(|(other, _)| other.name == name) {
-            let first = other.line;
-            return Err(
-                table.refused(format!("task \"{name}\" is there twice, first on line {first}: give it a `name`"))
-            );
+        self.tasks.push((spec, Settings::read(table, "task", &TASK)?));
+        Ok(())
+    }
+
+    fn add_rows(&mut self, table: &Table<'_>) -> Result<(), FileError> {
+        for row in Row::read(table, &self.task_names())? {
+            if let Some(other) = self.rows.iter().find(|other| other.name == row.name) {
+                let first = table.first(Some(&other.place));
+                let told = format!("row \"{}\" is there twice, {first}: name one otherwise", row.name);
+                return Err(row.place.refused(told));
+            }
+            self.rows.push(row);
         }
-        let settings = Settings::read(&table, "task", &TASK)?;
-        let data = table.text("data")?.map(Into::into);
-        let subject = table.text("subject")?;
-        tasks.push((TaskSpec { line: table.line, name, task: found, limit, data, subject }, settings));
+        if self.rows.len() > MOST {
+            return Err(table.refused(format!("there are more than {MOST} rows: sweep less at once")));
+        }
+        Ok(())
     }
-    if tasks.is_empty() {
-        return Err(file.refused("no [[task]]: expected at least one"));
+
+    /// Adds figures of the source, in the place of the base's for the same row and task.
+    fn publish(&mut self, file: &Table<'_>) -> Result<(), FileError> {
+        let metrics: Vec<&'static str> = METRICS.iter().map(|metric| metric.name).collect();
+        let keys = [&["row", "task", "note", "source"], &metrics[..]].concat();
+        let mut own: Vec<Published> = Vec::new();
+        for table in file.tables("published")? {
+            table.only("a published figure", &keys)?;
+            let row = existing(table.needed("row", "published figures of no row")?, "row", &self.row_names())?;
+            let task = existing(table.needed("task", "published figures of no task")?, "task", &self.task_names())?;
+            if own.iter().any(|other| other.row == row && other.task == task) {
+                let told = format!("figures of row \"{row}\" on {task} are there twice: put them together");
+                return Err(table.refused(told));
+            }
+            let mut figures = BTreeMap::new();
+            for entry in table.entries().filter(|entry| metrics.contains(&entry.key.as_str())) {
+                figures.insert(entry.key.clone(), entry.as_number()?);
+            }
+            if figures.is_empty() {
+                return Err(table.refused(format!("no figure published: expected one of {}", metrics.join(", "))));
+            }
+            let source = table.text("source")?.unwrap_or_else(|| self.heading.source.clone());
+            own.push(Published { row, task, figures, source, note: table.text("note")?.unwrap_or_default() });
+        }
+        let same = |one: &Published| own.iter().any(|other| other.row == one.row && other.task == one.task);
+        self.published.retain(|published| !same(published));
+        self.published.append(&mut own);
+        Ok(())
     }
-    Ok(tasks)
 }
 
-/// Figures of the source.
-fn published(
-    file: &Table<'_>,
-    heading: &Heading,
-    tasks: &[(TaskSpec, Settings)],
-    rows: &[RowSpec],
-) -> Result<Vec<Published>, FileError> {
-    let metrics: Vec<&'static str> = METRICS.iter().map(|metric| metric.name).collect();
-    let keys = [&["row", "task", "note", "source"], &metrics[..]].concat();
-    let mut all: Vec<Published> = Vec::new();
-    for table in file.tables("published")? {
-        table.only("a published figure", &keys)?;
-        let row = table.needed("row", "published figures of no row")?;
-        let names: Vec<&str> = rows.iter().filter_map(|row| row.name.as_deref()).collect();
-        let row = known(row, "row", &names)?;
-        let task = table.needed("task", "published figures of no task")?;
-        let names: Vec<&str> = tasks.iter().map(|(task, _)| task.name.as_str()).collect();
-        let task = known(task, "task", &names)?;
-        if all.iter().any(|other| other.row == row && other.task == task) {
-            return Err(table.refused(format!("figures of row \"{row}\" on {task} are there twice: put them together")));
+/// Which items of a task are asked, as far as a table says it.
+fn items(table: &Table<'_>, spec: &mut TaskSpec) -> Result<(), FileError> {
+    if let Some(entry) = table.get("limit") {
+        spec.limit = Some(entry.as_count()?);
+        if spec.limit == Some(0) {
+            return Err(entry.refused("limit is 0, expected at least 1"));
         }
-        let mut figures = std::collections::BTreeMap::new();
-        for entry in table.entries().filter(|entry| metrics.contains(&entry.key.as_str())) {
-            figures.insert(entry.key.clone(), entry.as_number()?);
-        }
-        if figures.is_empty() {
-            return Err(table.refused(format!("no figure published: expected one of {}", metrics.join(", "))));
-        }
-        let source = table.text("source")?.unwrap_or_else(|| heading.source.clone());
-        all.push(Published { row, task, figures, source, note: table.text("note")?.unwrap_or_default() });
     }
-    Ok(all)
+    spec.data = table.text("data")?.map(Into::into).or(spec.data.take());
+    spec.subject = table.text("subject")?.or(spec.subject.take());
+    Ok(())
 }
 
-/// A name that must be one of those in the file.
-fn known(entry: &Entry<'_>, what: &str, names: &[&str]) -> Result<String, FileError> {
+/// Reads a name that must be one of those in the file.
+fn existing(entry: &Entry<'_>, what: &str, names: &[&str]) -> Result<String, FileError> {
     let name = entry.as_text()?;
-    if names.contains(&name.as_str()) {
-        return Ok(name);
-    }
-    let meant = nearest(&name, names).map(|name| format!(", did you mean \"{name}\"?")).unwrap_or_default();
-    let listed: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
-    Err(entry.refused(format!("there is no {what} \"{name}\"{meant} (there are: {})", listed.join(", "))))
+    known(&entry.place(), &name, what, names).map(|_| name)
+}
+
+/// Finds a name that must be one of those in the file.
+fn known(place: &Place, name: &str, what: &str, names: &[&str]) -> Result<usize, FileError> {
+    names.iter().position(|other| *other == name).ok_or_else(|| {
+        let meant = nearest(name, names).map(|name| format!(", did you mean \"{name}\"?")).unwrap_or_default();
+        let listed: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+        place.refused(format!("there is no {what} \"{name}\"{meant} (there are: {})", listed.join(", ")))
+    })
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use demask::Options;
 use serde_json::{Map, Value};
 
 use super::{
-    super::spec::{Asking, FileError, ModelSpec},
+    super::spec::{Asking, FileError, ModelSpec, Place},
     text::{Entry, Table},
 };
 
@@ -16,8 +16,7 @@ const MODEL: [&str; 8] = ["model", "guide", "device", "dtype", "quantize", "acti
 /// One thing that is said.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    file: String,
-    pub line: usize,
+    place: Place,
     /// Name with underscores.
     pub key: String,
     pub value: Value,
@@ -55,7 +54,7 @@ impl Settings {
                 let what = if of == "defaults" { of.to_owned() } else { format!("a {of}") };
                 return Err(entry.unknown(&what, &[own, &known[..]].concat()));
             }
-            Ok(Setting { file: entry.refused("").file, line: entry.line, key, value: entry.json()? })
+            Ok(Setting { place: entry.place(), key, value: entry.json()? })
         };
         table
             .entries()
@@ -66,22 +65,38 @@ impl Settings {
     }
 
     /// Returns them with the words of a sweep in the place of their names in braces.
-    pub fn with(&self, words: &[(String, Value)]) -> Self {
+    pub fn with(&self, words: &Words) -> Self {
         let replaced = |setting: &Setting| {
             let mut setting = setting.clone();
             if let Value::String(text) = &mut setting.value {
-                for (name, value) in words {
-                    *text = text.replace(&format!("{{{name}}}"), &shown(value));
-                }
+                *text = filled(text, words);
             }
             setting
         };
         Self(self.0.iter().map(replaced).collect())
     }
 
+    /// Lays others over them.
+    pub fn add(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
     pub fn get(&self, key: &str) -> Option<&Setting> {
         self.0.iter().rev().find(|setting| setting.key == key)
     }
+}
+
+/// Values that a sweep chose, by their names.
+pub type Words = Vec<(String, Value)>;
+
+/// A text with words in the place of their names in braces.
+pub fn filled(text: &str, words: &Words) -> String {
+    words.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&braced(name), &shown(value)))
+}
+
+/// The place of a word in a text.
+pub fn braced(word: &str) -> String {
+    format!("{{{word}}}")
 }
 
 /// A value as people write it.
@@ -91,12 +106,12 @@ pub fn shown(value: &Value) -> String {
 
 impl Setting {
     /// A setting that a sweep makes.
-    pub fn swept(entry: &Entry<'_>, key: String, value: Value) -> Self {
-        Self { file: entry.refused("").file, line: entry.line, key, value }
+    pub fn swept(entry: &Entry<'_>, value: Value) -> Self {
+        Self { place: entry.place(), key: entry.key.replace('-', "_"), value }
     }
 
     pub fn refused(&self, told: impl Into<String>) -> FileError {
-        FileError { file: self.file.clone(), line: self.line, told: told.into() }
+        self.place.refused(told)
     }
 
     fn text(&self) -> Result<String, FileError> {

@@ -84,7 +84,7 @@ fn a_file_is_rows_and_tasks() {
     assert!(spec.rows[1].model.device.quantize.is_some() && spec.rows[0].model.device.dtype.is_some());
     let figures = &spec.published[0];
     assert_eq!((figures.figures["accuracy"], figures.source.as_str()), (71.0, "a paper, table 2"));
-    assert_eq!(spec.rows[1].line, 31);
+    assert_eq!(spec.rows[1].place.as_ref().unwrap().line, 31);
 }
 
 #[test]
@@ -192,6 +192,93 @@ fn what_cannot_be_meant_is_told_with_its_line() {
     assert!(found.starts_with("x.toml, line 4: unknown task \"wordmaths\", did you mean \"wordmath\"?"), "{found}");
 }
 
+const GROUPED: &str = r#"task = [{ task = "wordmath", gen_length = 64 }]
+defaults = { model = "demo", decoder = "static" }
+
+[[row]]
+model = "models/{who}"
+baseline = "{who}"
+steps = 16
+sweep = { who = ["a", "b"] }
+rows = [
+  { name = "{who}" },
+  { name = "{who}, {d} drafts", decoder = "freedave:d={d}", sweep = { d = [2, 4] } },
+  { name = "{who}, few steps", steps = 4, sweep = { cache = ["none", "dual"] } },
+]
+on.wordmath.temperature = 0.5
+
+[[row]]
+name = "alone"
+"#;
+
+#[test]
+fn rows_share_settings_and_their_names_hold_words_of_the_sweep() {
+    let spec = read(GROUPED, None).unwrap();
+    let names: Vec<&str> = spec.rows.iter().map(|row| row.name.as_deref().unwrap()).collect();
+    let of = |who: &str| {
+        let own = [", 2 drafts", ", 4 drafts", ", few steps, cache=none", ", few steps, cache=dual"];
+        std::iter::once(who.to_owned()).chain(own.map(|own| format!("{who}{own}"))).collect::<Vec<_>>()
+    };
+    assert_eq!(names, [of("a"), of("b"), vec!["alone".to_owned()]].concat());
+    let baselines: Vec<usize> = spec.rows.iter().map(|row| row.baseline).collect();
+    assert_eq!(baselines, [0, 0, 0, 0, 0, 5, 5, 5, 5, 5, 0]);
+    let models: Vec<Option<&str>> = spec.rows.iter().map(|row| row.model.model.as_deref()).collect();
+    assert_eq!((models[4], models[7], models[10]), (Some("models/a"), Some("models/b"), None));
+    let options = |row: usize| spec.rows[row].asks[0].options.clone();
+    assert_eq!(options(6).decoder.unwrap().to_string(), "freedave:d=2");
+    // What a row says wins over what rows share.
+    assert_eq!((options(6).steps, options(8).steps, options(10).steps), (Some(16), Some(4), None));
+    assert_eq!((options(1).temperature, options(10).temperature), (Some(0.5), None));
+    // A word in the name is no value of the row; the others are, and follow the name.
+    assert!(spec.rows[1].values.is_empty(), "{:?}", spec.rows[1].values);
+    assert_eq!(spec.rows[3].values, [("cache".to_owned(), "none".to_owned())]);
+    assert_eq!((spec.rows[3].place.as_ref().unwrap().line, spec.rows[10].place.as_ref().unwrap().line), (12, 16));
+}
+
+#[test]
+fn groups_of_rows_that_cannot_be_meant_are_refused_with_their_line() {
+    for (old, new, line, told) in [
+        ("steps = 4", "step = 4", 12, "unknown key \"step\" of a row, did you mean \"steps\"?"),
+        ("steps = 4", "rows = []", 12, "unknown key \"rows\" of a row"),
+        ("steps = 16", "name = \"all\"", 7, "name beside rows: name each of them instead"),
+        ("{ name = \"{who}\" },", "{ steps = 8 },", 10, "a row without a name: expected name = \"...\""),
+        ("name = \"{who}\" }", "name = \"first\" }", 6, "there is no row \"a\""),
+        ("\"{who}, few steps\"", "\"{who}\"", 0, ""),
+        ("name = \"{who}, {d} drafts\"", "name = \"{who}\"", 0, ""),
+        (
+            "name = \"{who}, {d} drafts\", decoder = \"freedave:d={d}\"",
+            "name = \"x\"",
+            11,
+            "sweep: d is no key of a row, and no text of the row has {d} in it",
+        ),
+        ("[\"a\", \"b\"]", "[]", 8, "sweep: who has no values: expected who = [value, value]"),
+        ("d = [2, 4]", "d = []", 11, "sweep: d has no values: expected d = [value, value]"),
+        (
+            "{ d = [2, 4] }",
+            "{ d = [2, 4], who = [\"c\"] }",
+            11,
+            "sweep: who is swept for all of these rows already: omit one",
+        ),
+        ("\"alone\"", "\"b\"", 16, "row \"b\" is there twice, first on line 10: name one otherwise"),
+    ] {
+        let text = GROUPED.replacen(old, new, 1);
+        assert_ne!(text, GROUPED);
+        match told {
+            "" => assert_eq!(read(&text, None).unwrap().rows.len(), 11, "{new}: values not in the name follow it"),
+            told => {
+                let found = refused(&text);
+                assert!(found.starts_with(&format!("x.toml, line {line}: {told}")) && !found.contains('\n'), "{found}");
+            }
+        }
+    }
+    let empty = "task = [{ task = \"wordmath\" }]\n[[row]]\nsteps = 4\nrows = []\n";
+    assert_eq!(refused(empty), "x.toml, line 4: rows is empty: expected rows = [{ name = \"...\" }]");
+    let many = "task = [{ task = \"wordmath\" }]\n[[row]]\nmodel = \"demo\"\nsweep = { steps = [NUMBERS] }\nrows = [\n  { name = \"a\" },\n  { name = \"b\" },\n]\n";
+    let numbers: Vec<String> = (1..=501).map(|number| number.to_string()).collect();
+    let found = refused(&many.replace("NUMBERS", &numbers.join(", ")));
+    assert_eq!(found, "x.toml, line 2: sweep makes 1002 rows, expected 1000 at most: sweep less at once");
+}
+
 #[test]
 fn the_example_of_the_documents_is_read() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/evaluation.md");
@@ -200,6 +287,12 @@ fn the_example_of_the_documents_is_read() {
     let spec = read(example, None).unwrap();
     assert_eq!((spec.tasks.len(), spec.rows.len(), spec.published.len()), (2, 7, 2));
     assert_eq!(spec.rows[3].name.as_deref(), Some("FreeDave, d=4, cache=none"));
+    let rows = page.split("```toml\n").nth(2).unwrap().split("```").next().unwrap();
+    let spec = read(&format!("task = [{{ task = \"wordmath\" }}]\n{rows}"), None).unwrap();
+    assert_eq!(spec.rows[2].name.as_deref(), Some("TraDo-8B, static"));
+    let over = page.split("```toml\n").nth(3).unwrap().split("```").next().unwrap();
+    let spec = read(over, None).unwrap();
+    assert_eq!((spec.tasks.len(), spec.rows.len(), spec.published.len()), (2, 3, 4));
     let told = METRICS.iter().all(|metric| page.contains(&format!("`{}`", metric.name)));
     assert!(told, "each figure that may be published is named");
 }

@@ -1,6 +1,6 @@
 //! The text of a file of runs: TOML whose values know their lines.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use demask::internals::decode::names::nearest;
 use serde_json::Value;
@@ -9,7 +9,10 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::super::spec::FileError;
+use super::super::spec::{FileError, Place};
+
+/// Key of the values that a row sweeps.
+pub const SWEEP: &str = "sweep";
 
 /// A file and its text.
 #[derive(Debug, Clone, Copy)]
@@ -23,10 +26,14 @@ impl Reader<'_> {
     pub fn parse(&self) -> Result<Table<'_>, FileError> {
         let refused = |error: toml::de::Error| {
             let line = error.span().map_or(1, |span| self.line(span.start));
-            FileError::new(self.path, line, format!("this is no TOML: {}", error.message()))
+            self.place(line).refused(format!("this is no TOML: {}", error.message()))
         };
         let table = DeTable::parse(self.text).map_err(refused)?;
         Ok(Table::new(*self, 1, table.into_inner()))
+    }
+
+    pub fn place(&self, line: usize) -> Place {
+        Place { file: self.path.display().to_string(), line }
     }
 
     fn line(&self, at: usize) -> usize {
@@ -38,7 +45,7 @@ impl Reader<'_> {
 #[derive(Debug)]
 pub struct Table<'a> {
     reader: Reader<'a>,
-    pub line: usize,
+    line: usize,
     entries: Vec<Entry<'a>>,
 }
 
@@ -46,7 +53,7 @@ pub struct Table<'a> {
 #[derive(Debug)]
 pub struct Entry<'a> {
     reader: Reader<'a>,
-    pub line: usize,
+    line: usize,
     /// The key as it is written.
     pub key: String,
     value: DeValue<'a>,
@@ -66,12 +73,20 @@ impl<'a> Table<'a> {
         Self { reader, line, entries: entries.into_iter().map(|(_, entry)| entry).collect() }
     }
 
+    pub fn place(&self) -> Place {
+        self.reader.place(self.line)
+    }
+
     pub fn refused(&self, told: impl Into<String>) -> FileError {
-        FileError::new(self.reader.path, self.line, told)
+        self.place().refused(told)
     }
 
     pub fn entries(&self) -> impl Iterator<Item = &Entry<'a>> {
         self.entries.iter()
+    }
+
+    pub fn into_entries(self) -> Vec<Entry<'a>> {
+        self.entries
     }
 
     pub fn get(&self, key: &str) -> Option<&Entry<'a>> {
@@ -80,6 +95,20 @@ impl<'a> Table<'a> {
 
     pub fn needed(&self, key: &str, without: &str) -> Result<&Entry<'a>, FileError> {
         self.get(key).ok_or_else(|| self.refused(format!("{without}: expected {key} = \"...\"")))
+    }
+
+    /// Reports whether a text in it holds these letters, sweeps aside.
+    pub fn holds(&self, letters: &str) -> bool {
+        self.entries.iter().any(|entry| entry.key != SWEEP && holds(&entry.value, letters))
+    }
+
+    /// Says where a thing was that comes again here.
+    pub fn first(&self, place: Option<&Place>) -> String {
+        let own = self.place();
+        match place {
+            Some(place) if place.file == own.file => format!("first on line {}", place.line),
+            place => format!("first in {}", place.map(Place::to_string).unwrap_or_default()),
+        }
     }
 
     pub fn text(&self, key: &str) -> Result<Option<String>, FileError> {
@@ -119,8 +148,12 @@ impl<'a> Table<'a> {
 }
 
 impl<'a> Entry<'a> {
+    pub fn place(&self) -> Place {
+        self.reader.place(self.line)
+    }
+
     pub fn refused(&self, told: impl Into<String>) -> FileError {
-        FileError::new(self.reader.path, self.line, told)
+        self.place().refused(told)
     }
 
     pub fn unknown(&self, what: &str, known: &[&str]) -> FileError {
@@ -134,6 +167,17 @@ impl<'a> Entry<'a> {
 
     pub fn as_text(&self) -> Result<String, FileError> {
         self.value.as_str().map(str::to_owned).ok_or_else(|| self.expected("a text"))
+    }
+
+    pub fn as_texts(&self) -> Result<Vec<String>, FileError> {
+        let list = self.value.as_array();
+        let texts = list.and_then(|list| list.iter().map(|item| item.get_ref().as_str().map(str::to_owned)).collect());
+        texts.ok_or_else(|| self.expected("a list of texts"))
+    }
+
+    /// A path as it is meant beside the file.
+    pub fn beside(&self, path: &Path) -> PathBuf {
+        self.reader.path.parent().map_or_else(|| path.to_owned(), |folder| folder.join(path))
     }
 
     pub fn as_count(&self) -> Result<usize, FileError> {
@@ -169,6 +213,17 @@ impl<'a> Entry<'a> {
         json(&self.value).ok_or_else(|| {
             self.refused(format!("{} cannot be read: expected a text, a number, true, false or a list", self.key))
         })
+    }
+}
+
+fn holds(value: &DeValue<'_>, letters: &str) -> bool {
+    match value {
+        DeValue::String(text) => text.contains(letters),
+        DeValue::Array(list) => list.iter().any(|item| holds(item.get_ref(), letters)),
+        DeValue::Table(table) => {
+            table.iter().any(|(key, value)| key.get_ref() != SWEEP && holds(value.get_ref(), letters))
+        }
+        _ => false,
     }
 }
 
