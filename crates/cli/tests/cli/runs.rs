@@ -237,6 +237,22 @@ fn a_recipe_runs_by_its_name_without_a_clone_and_recipes_are_listed() {
     assert_eq!(Run::from(found).json()["rows"].as_array().unwrap().len(), 13);
 }
 
+#[test]
+fn a_recipe_with_a_base_runs_as_it_is_shown() {
+    let away = tempfile::tempdir().unwrap();
+    let text = demask(&["recipe", "show", "demo/dllm-cache-main-dream"]).success();
+    assert!(text.starts_with("base = \"recipe:demo/dllm-cache-main-llada\"\n"), "{text}");
+    let file = write(away.path(), &text);
+    let call = ["eval", "--runs", &file, "--limit", "1", "--json"];
+    let report = Run::from(command(&call).current_dir(project(".")).output().unwrap()).json();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[0]["model"], &rows[6]["run"]), (11, &"demo-dream".into(), &"dual".into()));
+    // Its models are not here: the line is that of the base, which has the row.
+    let refused = Run::from(command(&call).current_dir(away.path()).output().unwrap());
+    assert_eq!((refused.code, refused.stderr.lines().count()), (Some(2), 1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("recipe:demo/dllm-cache-main-llada, line 11: "), "{}", refused.stderr);
+}
+
 /// The page's commands show what the figure and the table are about, whatever the defaults of the day.
 #[test]
 fn commands_of_the_papers_page_draft_and_decode_as_the_papers_do() {
