@@ -120,7 +120,7 @@ is within noise. Of a pair that is named in part, the other part is:
   neither is named.
 
 Holes are filled by the reference, over `dual` in the families in which that was measured
-([models.md](models.md#holes)). Causal models decode by their reference; `isd` is faster where masks were trained (I-DLM). RND1 is
+([models.md](models.md#holes)). Causal models decode by their reference, those whose masks were trained (I-DLM) by `isd`. RND1 is
 decoded by its own sampler, which `--decoder static` is with schedule `rnd1` and remasking `entropy`; other options change
 it one by one, and another decoder takes its place.
 
