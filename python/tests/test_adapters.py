@@ -12,10 +12,10 @@ FAMILY = "qwen3:mask=93"
 
 
 def test_an_adapter_of_masks_leaves_the_text() -> None:
-    prompt, options = {"prompt_token_ids": [3, 4, 5, 6, 7]}, {"max_tokens": 24, "ignore_eos": True}
-    base = demask.load(BASE, family=FAMILY).generate(prompt, **options)
+    prompt = demask.Tokens([3, 4, 5, 6, 7])
+    base = demask.load(BASE, family=FAMILY).generate(prompt, max_tokens=24, ignore_eos=True)
     with_adapter = demask.load(BASE, family=FAMILY, adapter=ADAPTER, adapter_use="masks")
-    found = with_adapter.generate(prompt, **options)
+    found = with_adapter.generate(prompt, max_tokens=24, ignore_eos=True)
     assert with_adapter.name == "idlm-base-toy+idlm-base-toy-lora"
     assert found.tokens == base.tokens
     assert found.receipt["forwards"] < base.receipt["forwards"]
