@@ -79,12 +79,13 @@ pub struct Rounds {
     pub cold: usize,
     /// Forwards that verified a draft token at each place, from the first.
     pub drafted: Vec<usize>,
-    /// Those of them whose token was accepted, and all before it.
+    /// Forwards that accepted the draft token at each place, and with it all before it.
     pub accepted: Vec<usize>,
 }
 
 impl Rounds {
-    /// Rounds among so many forwards: those with drafts by the number of their draft tokens, and of accepted ones, from 0.
+    /// Counts rounds: `drafted` and `accepted` have the forwards with drafts by their number of draft tokens and of accepted ones,
+    /// from 0.
     pub(crate) fn new(forwards: usize, drafted: &[usize], accepted: &[usize]) -> Option<Self> {
         let verify = accepted.iter().sum::<usize>();
         let reach = |counts: &[usize]| (1..counts.len()).map(|place| counts[place..].iter().sum()).collect();

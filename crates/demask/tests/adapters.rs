@@ -160,7 +160,7 @@ fn idlm_3_texts_with_an_adapter_on_masks_are_those_of_ar_without_it() {
 }
 
 /// Random networks whose guesses hardly come true: every answer by itself, and 8 at the same time of which every other one is
-/// decoded by `ar`. `DEMASK_ANSWERS=1000` answers so many prompts on a network of Qwen3-1.7B's width, by default 36 on a small one.
+/// decoded by `ar`. `DEMASK_ANSWERS=1000` sets the number of prompts and takes a network of Qwen3-1.7B's width. The default is 36 prompts on a small one.
 #[test]
 fn idlm_3_random_networks_write_what_ar_writes_without_the_adapter() {
     let asked = std::env::var("DEMASK_ANSWERS").ok().map(|count| count.parse::<usize>().unwrap());

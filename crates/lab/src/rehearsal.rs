@@ -198,7 +198,7 @@ enum Sure {
     First,
     /// The run alone, the first one included.
     Run,
-    /// Those of rows with text, and the run behind them.
+    /// Predictions of rows with text are right, and so is the run after them.
     Text,
 }
 

@@ -142,7 +142,7 @@ fn inspect_and_generate_tell_whether_masks_were_trained() {
     assert_eq!(named.json()["tokens"], ar.json()["tokens"]);
 }
 
-/// With an adapter on masks the text is the base model's own, in fewer forwards, and nobody has to name a decoder.
+/// With an adapter on masks the text is the base model's own, in fewer forwards, without a named decoder.
 #[test]
 fn an_adapter_is_named_shown_and_used() {
     let (base, adapter) = (project("golden/ckpt/idlm-base-toy"), project("golden/ckpt/idlm-base-toy-lora"));
