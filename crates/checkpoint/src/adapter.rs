@@ -8,7 +8,7 @@ use std::{
 };
 
 use demask_model::{AdapterUse, ArchSpec, ExpectedTensor, Role, StoredLora, expected_tensors};
-use demask_step::TokenId;
+use demask_step::{Mask, TokenId};
 use demask_tensor::{Bytes, StoredTensor};
 use serde_json::Value;
 
@@ -70,6 +70,13 @@ impl StoredAdapter {
             what: "an adapter of masks beside a model without a mask token".to_owned(),
             hint: "load the model as `family` NAME:mask=ID, or give `adapter_use` all",
         })?;
+        if matches!(usage, AdapterUse::Masks(_)) && spec.attention != Mask::Causal {
+            return Err(CheckpointError::Unsupported {
+                file: files.label(CONFIG),
+                what: "an adapter of masks beside a model whose texts see masks".to_owned(),
+                hint: "give `adapter_use` all, or a causal model",
+            });
+        }
         let ranks = pairs.values().map(|pair| pair.a.rows);
         let size = |located: &Located| (located.rows * located.columns) as u64;
         let facts = AdapterFacts {

@@ -39,6 +39,9 @@ pub fn outline(like: Option<&str>, source: &Source, guide: Option<&Source>, scre
         (Some(_), Source::Named(_)) => {
             return Err(usage("found --like and --model, expected one of them: omit the other"));
         }
+        (None, Source::Named(Named { adapter: Some(_), .. })) => {
+            return Err(usage("operations of an adapter are counted where it runs, in receipts: omit --adapter"));
+        }
         (Some(like), Source::Demo) => Outline::of_shape(like.parse()?, None)?,
         (None, source) => Outline::of(source.open(screen)?),
     };

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use crate::{
-    ActivationChoice, DeviceChoice, DeviceOptions, DtypeChoice, Error, LoadProgress, Model, Opened, Options, Prompt,
-    WeightChoice,
+    ActivationChoice, DeviceChoice, DeviceOptions, DtypeChoice, Error, LoadProgress, Model, ModelError, Opened,
+    Options, Prompt, WeightChoice,
 };
 use demask_checkpoint::{
-    AdapterChoice, AdapterFiles, FamilyChoice, FetchProgress, HubOptions, ModelFiles, locate, locate_adapter,
+    AdapterChoice, AdapterFiles, CheckpointError, FamilyChoice, FetchProgress, HubOptions, ModelFiles, locate,
+    locate_adapter,
 };
 
 /// Builder of a model: its device, its numbers, its guide. [`Model::builder`] makes one.
@@ -175,6 +176,11 @@ impl<'a> Builder<'a> {
     #[cfg(feature = "demo")]
     #[doc(hidden)]
     pub fn opened_demo(&mut self) -> Result<Opened, Error> {
+        if self.adapter.is_some() || self.family.is_some() {
+            let (file, what) = ("the built-in model".to_owned(), "an adapter or another family".to_owned());
+            let hint = "open the model that it is for";
+            return Err(ModelError::from(CheckpointError::Unsupported { file, what, hint }).into());
+        }
         self.beside_guides(Opened::demo()?)
     }
 

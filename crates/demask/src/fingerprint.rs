@@ -185,8 +185,8 @@ fn routed(fields: Fields, experts: &Experts) -> Fields {
 }
 
 impl Opened {
-    /// Returns the fingerprint of the architecture and of the first row of every tensor: training changes them all, and
-    /// nothing else of the weights has to be read.
+    /// Returns the fingerprint of the architecture, of the first row of every tensor, and of the adapter with its use: training
+    /// changes them all, and nothing else of the weights has to be read.
     pub fn fingerprint(&self) -> u64 {
         of_weights(self.info().spec(), self.source())
     }
@@ -204,8 +204,11 @@ fn of_weights(spec: &ArchSpec, source: &StoredWeights) -> u64 {
         tensor.take_row(0, &mut Vec::new()).map(|row| row.bytes().to_vec()).unwrap_or_default()
     };
     let rows = tensors.map(first);
+    let pairs = expected_tensors(spec).into_iter().filter_map(|tensor| source.adapter(tensor.role));
+    let pairs = pairs.flat_map(|lora| [first(lora.a), first(lora.b), lora.scale.to_le_bytes().to_vec()]);
+    let usage = source.adapter_use().map(|usage| format!("{usage:?}").into_bytes());
     let architecture = architecture(spec).fingerprint().to_le_bytes().to_vec();
-    fingerprint(std::iter::once(architecture).chain(rows))
+    fingerprint(std::iter::once(architecture).chain(rows).chain(usage).chain(pairs))
 }
 
 #[cfg(test)]

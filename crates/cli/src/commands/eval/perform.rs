@@ -17,9 +17,9 @@ use serde_json::{Map, Value};
 use super::permission;
 use crate::{
     args::CodeExecution,
-    exit::Interrupted,
+    exit::{Interrupted, usage},
     interrupt::{self, Watched},
-    load::{Source, load},
+    load::{Named, Source, load},
     output::Screen,
     progress::Bar,
     settings::{Settings, usable},
@@ -235,6 +235,9 @@ fn opened(settings: &Settings, spec: &ModelSpec) -> anyhow::Result<(Opened, Devi
     let source = match (&spec.model, &settings.source) {
         // The model of the command line is read as its family says.
         (Some(name), own) if own.name() == Some(name) => own.clone(),
+        (_, Source::Named(Named { name, adapter: Some(_), .. })) => {
+            return Err(usage(format!("--adapter goes with --model {name}, and a row names another model: omit one")));
+        }
         (Some(name), _) => name.clone().into(),
         (None, _) => Source::Demo,
     };
