@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from typing_extensions import Unpack
 
-    from ._options import LoadOptions, Options, ServiceOptions
+    from ._options import LoadOptions, Options, RequestBounds, ServiceOptions
 
 __all__ = ["Engine", "demo", "load", "serve"]
 
@@ -434,11 +434,7 @@ class Engine(Closing):
         names: Sequence[str] = (),
         keys: str | None = None,
         page: bool = True,
-        max_queue: int = 256,
-        max_gen_length: int = 4096,
-        max_body_bytes: int = 2 << 20,
-        max_choices: int = 16,
-        max_prompts: int = 64,
+        **bounds: Unpack[RequestBounds],
     ) -> Service:
         """Returns an OpenAI-compatible server over this engine without sockets, as `demask serve` is one with them.
 
@@ -447,14 +443,7 @@ class Engine(Closing):
 
         Raises `OptionsError` if a line of `keys` is none.
         """
-        limits = [
-            ("max_queue", max_queue),
-            ("max_gen_length", max_gen_length),
-            ("max_body_bytes", max_body_bytes),
-            ("max_choices", max_choices),
-            ("max_prompts", max_prompts),
-        ]
-        return Service(_native.Service(self._native, list(names), keys, page, limits))
+        return Service(_native.Service(self._native, list(names), keys, page, dict(bounds)))
 
     async def http(self, method: str, path: str, headers: Headers | None = None, body: Any = b"") -> HttpResponse:
         """Serves one request as `Service.http` does, by a server with the usual bounds and without keys."""

@@ -25,35 +25,26 @@ from typing import TYPE_CHECKING, Any, TypedDict, Union
 if TYPE_CHECKING:
     from ._transfer import Transfer
 
-__all__ = ["LoadOptions", "Options", "ServiceOptions"]
+__all__ = ["LoadOptions", "Options", "RequestBounds", "ServiceOptions"]
 
+'''
 
+LOAD = '''
 class LoadOptions(TypedDict, total=False):
     """Keywords of `load` and `demo`. `None` means not set."""
 
-    device: str | None
-    """Device: `auto` (the processor), `cpu`, `cuda` or `cuda:N` (experimental)."""
-    dtype: str | None
-    """Element type of weights and products: `auto`, `f32` or `bf16`."""
-    quantize: str | None
-    """Quantisation of weights at load: `none`, `q8` or `q4`."""
-    activations: str | None
-    """Rounding of the inputs of products: `auto`, `plain` or `int8`."""
-    threads: int | None
-    """Threads that compute; 1 for each core by default."""
-    guide: Union[str, os.PathLike[str], Mapping[str, str], None]
-    """The guide of decoder `guided`, named as a model is, or several by the names that `guide` of a generation chooses by."""
-    family: str | None
-    """Family that the model's files are read as, where they do not tell: `NAME` or `NAME:shift=0|1,block=N|none,mask=ID`."""
-    adapter: Union[str, os.PathLike[str], None]
-    """Adapter (PEFT LoRA) beside the model: a directory, or `org/name` of a hub."""
-    adapter_use: str | None
-    """Rows that take the adapter: `auto`, `masks` (texts stay the model's own), `all`, or `merged` into the weights at load."""
-    prefix_cache: int | None
-    """MiB of K/V kept of prompts and finished answers, on each network; a quarter of the free memory by default, 0 for none."""
+'''
 
+BOUNDS = '''
 
-class ServiceOptions(TypedDict, total=False):
+class RequestBounds(TypedDict, total=False):
+    """Bounds of what requests of a service may ask."""
+
+'''
+
+SERVICE = '''
+
+class ServiceOptions(RequestBounds, total=False):
     """Options of a service beside its engine."""
 
     names: Sequence[str]
@@ -62,16 +53,6 @@ class ServiceOptions(TypedDict, total=False):
     """Clients, one a line: `NAME KEY [weight=NUMBER] [rate=REQUESTS_PER_MINUTE]`. Without any, requests need no key."""
     page: bool
     """Serves the page at `/`."""
-    max_queue: int
-    """Answers that are made or wait at the same time."""
-    max_gen_length: int
-    """Tokens that an answer may have at most."""
-    max_body_bytes: int
-    """Bytes of a body."""
-    max_choices: int
-    """Answers to a prompt."""
-    max_prompts: int
-    """Prompts of a request."""
 
 
 class Options(TypedDict, total=False):
@@ -90,22 +71,38 @@ TYPES = {
     "tokens": "Union[int, Sequence[int], None]",
     "word": "str | None",
     "method": "Union[str, Mapping[str, Any], None]",
+    "path": "Union[str, os.PathLike[str], None]",
+    "models": "Union[str, os.PathLike[str], Mapping[str, Any], None]",
 }
+
+# Settings of the server that a service without sockets has.
+BOUNDED = ("max_queue", "max_gen_length", "max_body_bytes", "max_choices", "max_prompts")
+# Texts of the library that Python's paths are as well.
+PATHS = ("adapter",)
 
 TAIL = '''    transfer: Transfer | None
     """A transfer rule of one's own, in the place of `decoder`."""
 '''
 
 
-def written(fields: list[dict[str, str]]) -> str:
-    """Returns the file's text."""
-    lines = [HEAD]
+def lines(fields: list[dict[str, str]]) -> str:
+    """Returns the fields of a TypedDict."""
+    text = ""
     for field in fields:
-        lines.append(f"    {field['name']}: {TYPES[field['takes']]}\n")
-        about = " ".join(field["about"].split()).replace("[`eos_confidence_zero`]", "`eos_confidence_zero`")
+        takes = "path" if field["name"] in PATHS else field["takes"]
+        about = " ".join(field["about"].split())
+        about += f" Default: {field['default']}." if field["default"] else ""
         wrapped = textwrap.wrap(f'"""{about}"""', 116, initial_indent="    ", subsequent_indent="    ")
-        lines.append("\n".join(wrapped) + "\n")
-    return "".join(lines) + TAIL
+        text += f"    {field['name']}: {TYPES[takes]}\n" + "\n".join(wrapped) + "\n"
+    return text
+
+
+def written(declared: dict[str, list[dict[str, str]]]) -> str:
+    """Returns the file's text."""
+    load = [field for field in declared["load"] if field["name"] != "model"]
+    bounds = [field for field in declared["service"] if field["name"] in BOUNDED]
+    parts = (HEAD, LOAD, lines(load), BOUNDS, lines(bounds), SERVICE, lines(declared["answer"]), TAIL)
+    return "".join(parts)
 
 
 def main() -> int:

@@ -148,3 +148,13 @@ fn an_adapter_of_masks_needs_a_mask() {
         open(golden("idlm-base-toy"), golden("idlm-base-toy-lora"), AdapterChoice::Masks).err().unwrap().to_string();
     assert!(refused.ends_with("give `adapter_use` all") && refused.contains("NAME:mask=ID"), "{refused}");
 }
+
+/// Its rows would read those of masks: texts would change where it says that they do not.
+#[test]
+fn an_adapter_of_masks_beside_a_model_whose_texts_see_masks() {
+    let seeing = || golden("idlm-base-toy").of_family(Some("SDAR:block=4,mask=93".parse().unwrap()));
+    let adapter = || golden("idlm-base-toy-lora");
+    let refused = open(seeing(), adapter(), AdapterChoice::Masks).err().unwrap().to_string();
+    assert!(refused.contains("a model whose texts see masks") && refused.contains("`adapter_use` all"), "{refused}");
+    open(seeing(), adapter(), AdapterChoice::All).unwrap();
+}

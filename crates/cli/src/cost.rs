@@ -8,11 +8,7 @@ use demask_lab::{
     shapes::Like,
 };
 
-use crate::{
-    exit::usage,
-    load::{Named, Source},
-    output::Screen,
-};
+use crate::{exit::usage, load::Source, output::Screen};
 
 /// Refuses an acceptance that changes nothing about the sessions of a model.
 pub fn check_acceptance(
@@ -35,20 +31,17 @@ pub fn check_acceptance(
 
 /// The model that costs are asked for: a shape, or a model whose weights stay where they are.
 pub fn outline(like: Option<&str>, source: &Source, guide: Option<&Source>, screen: Screen) -> anyhow::Result<Outline> {
-    let model = match (like, source) {
-        (Some(_), Source::Named(_)) => {
-            return Err(usage("found --like and --model, expected one of them: omit the other"));
-        }
-        (None, Source::Named(Named { adapter: Some(_), .. })) => {
+    let model = match like {
+        None if source.0.adapter.is_some() => {
             return Err(usage("operations of an adapter are counted where it runs, in receipts: omit --adapter"));
         }
-        (Some(like), Source::Demo) => Outline::of_shape(like.parse()?, None)?,
-        (None, source) => Outline::of(source.open(screen)?),
+        Some(like) => Outline::of_shape(like.parse()?, None)?,
+        None => Outline::of(source.open(screen)?),
     };
     let Some(guide) = guide else { return Ok(model) };
-    let guide = match guide {
-        Source::Named(Named { name, .. }) if name.parse::<Like>().is_ok() => Outline::of_shape(name.parse()?, None)?,
-        guide => Outline::of(guide.open(screen)?),
+    let guide = match guide.name() {
+        Some(name) if name.parse::<Like>().is_ok() => Outline::of_shape(name.parse()?, None)?,
+        _ => Outline::of(guide.open(screen)?),
     };
     Ok(model.guided_by(guide)?)
 }

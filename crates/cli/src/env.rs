@@ -3,12 +3,12 @@
 
 use std::fmt::Write;
 
+#[cfg(feature = "serve")]
+use demask::SettingError;
 #[cfg(feature = "cuda")]
 use demask::internals::cuda::Places;
 use demask::internals::{UnusableDevice, checkpoint::HubOptions, cpu::isa::Tier};
-
-#[cfg(feature = "serve")]
-use crate::exit::usage;
+use demask_settings::layers::typed;
 
 /// An environment variable.
 pub struct Knob {
@@ -129,12 +129,11 @@ pub const KNOBS: &[Knob] = &[
         default: "unset",
         doc: "A key that clients of `serve` must send, beside those of `--api-key-file`. Set to nothing, it is refused.",
     },
-    #[cfg(feature = "serve")]
     Knob {
-        name: "DEMASK_HOST",
+        name: "DEMASK_MODEL",
         kind: "as the flag",
         default: "unset",
-        doc: "`--host` of `serve`. Each of its flags has such a variable, those of the model too: `DEMASK_PORT`, `DEMASK_MODEL`, `DEMASK_MAX_GEN_LENGTH`. Set to nothing, it is refused.",
+        doc: "`--model` of every command. Each flag of the model has such a variable (`DEMASK_DEVICE`, `DEMASK_THREADS`), and each of `serve` (`DEMASK_HOST`, `DEMASK_PORT`, `DEMASK_MAX_GEN_LENGTH`). A flag overrides it. Set to nothing, it is refused.",
     },
     #[cfg(feature = "serve")]
     Knob {
@@ -192,41 +191,20 @@ pub fn tier() -> Result<Option<Tier>, UnusableDevice> {
     }
 }
 
-/// The value of the variable that stands for a flag of `serve`, and the variable's name.
-///
-/// # Errors
-/// If it is set to nothing: what was to be there, a model or a file of keys, is not, and a server without it is another one.
-#[cfg(feature = "serve")]
-pub fn of_flag(flag: &str) -> anyhow::Result<Option<(String, String)>> {
-    let name = format!("DEMASK_{}", flag.to_uppercase());
-    Ok(set_to(&name)?.map(|value| (name, value)))
-}
-
 /// The key that clients of `serve` must send, if the environment names one.
 ///
 /// # Errors
 /// If it is set to nothing.
 #[cfg(feature = "serve")]
-pub fn api_key() -> anyhow::Result<Option<String>> {
+pub fn api_key() -> Result<Option<String>, SettingError> {
     debug_assert!(KNOBS.iter().any(|knob| knob.name == API_KEY), "{API_KEY} is not declared");
-    set_to(API_KEY)
+    std::env::var_os(API_KEY).map(|value| typed(API_KEY, value)).transpose()
 }
 
 /// Name of the variable with a key.
 #[cfg(feature = "serve")]
 pub const fn api_key_name() -> &'static str {
     API_KEY
-}
-
-/// The value of a variable that must have one if it is set at all. No message quotes it.
-#[cfg(feature = "serve")]
-fn set_to(name: &str) -> anyhow::Result<Option<String>> {
-    let Some(value) = std::env::var_os(name) else { return Ok(None) };
-    match value.into_string() {
-        Ok(value) if value.is_empty() => Err(usage(format!("{name} is empty: give it a value, or unset it"))),
-        Ok(value) => Ok(Some(value)),
-        Err(_) => Err(usage(format!("{name} is no UTF-8: expected text"))),
-    }
 }
 
 /// The socket of the service manager, if it has started the command.

@@ -9,18 +9,19 @@
 
 use std::{io, process::ExitCode};
 
-use demask::Error;
 use demask::internals::{
     ModelError, UnusableDevice,
     checkpoint::{CheckpointError, HubError},
     decode,
 };
+use demask::{Error, SettingError};
 #[cfg(feature = "eval")]
 use demask_eval::{
     data::DataError,
     report::JoinError,
-    run::{FileError, RunError, StoreError},
+    run::{RunError, StoreError},
 };
+use demask_settings::{names::UnknownName, toml::FileError};
 
 use demask_lab::{costs::CostError, estimate::EstimateError, replay::ReplayError, synth::SynthError};
 
@@ -79,7 +80,9 @@ fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
     error.is::<Usage>()
         || is_usage_of_eval(error)
         || error.is::<decode::SpecError>()
-        || error.is::<decode::names::UnknownName>()
+        || error.is::<UnknownName>()
+        || error.is::<SettingError>()
+        || error.is::<FileError>()
         || of(error, Error::is_usage)
         || of(error, UnusableDevice::is_usage)
         || of(error, CheckpointError::is_usage)
@@ -100,7 +103,6 @@ fn is_usage_of_eval(error: &(dyn std::error::Error + 'static)) -> bool {
     error.downcast_ref().is_some_and(RunError::is_usage)
         || error.downcast_ref().is_some_and(StoreError::is_usage)
         || error.is::<JoinError>()
-        || error.is::<FileError>()
         || error.downcast_ref().is_some_and(DataError::is_usage)
 }
 

@@ -6,7 +6,7 @@ use demask::internals::{
     step::Need,
     tensor::Dtype,
 };
-use demask::{AdapterChoice, FamilyChoice, LoadProgress, Model};
+use demask::{LoadOptions, LoadProgress, Model};
 
 use crate::{
     env,
@@ -15,39 +15,20 @@ use crate::{
     progress::Bar,
 };
 
-/// Meaning of a model argument.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// No model named.
-    Demo,
-    /// A model that is named.
-    Named(Named),
-}
-
-/// A model that is named, and what goes with it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
-    /// A directory or the id of a hub.
-    pub name: String,
-    /// Family that its files are read as, if the user named one.
-    pub family: Option<FamilyChoice>,
-    /// Directory or id of an adapter, and its use.
-    pub adapter: Option<(String, AdapterChoice)>,
-}
+/// The model that is meant, and what goes with it. Without a name it is the built-in one.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Source(pub LoadOptions);
 
 impl From<String> for Source {
     fn from(name: String) -> Self {
-        Self::Named(Named { name, family: None, adapter: None })
+        Self(LoadOptions { model: Some(name), ..LoadOptions::default() })
     }
 }
 
 impl Source {
     /// Returns what it is named; none: the built-in model.
     pub fn name(&self) -> Option<&str> {
-        match self {
-            Self::Demo => None,
-            Self::Named(Named { name, .. }) => Some(name),
-        }
+        self.0.model.as_deref()
     }
 
     /// Returns whether it is a GGUF file on this machine.
@@ -58,17 +39,16 @@ impl Source {
 
     /// Files of the model, fetched if they are not on this machine.
     pub fn files(&self, screen: Screen) -> anyhow::Result<ModelFiles> {
-        let Self::Named(Named { name, family, adapter }) = self else { return Ok(demask::internals::demo::files()) };
+        let LoadOptions { family, adapter, adapter_use, .. } = &self.0;
+        let Some(name) = self.name() else { return Ok(demask::internals::demo::files()) };
         let _watched = Watched::new();
         let files = locate(name, &env::hub(), &mut fetching(screen));
         interrupt::check()?;
-        let open = |(name, choice): &(String, AdapterChoice)| {
-            let files = locate_adapter(name, &env::hub(), &mut fetching(screen));
-            files.map(|files| AdapterFiles { files, choice: *choice })
-        };
-        let adapter = adapter.as_ref().map(open);
+        let choice = adapter_use.unwrap_or_default();
+        let adapter = adapter.as_ref().map(|name| locate_adapter(name, &env::hub(), &mut fetching(screen)));
         interrupt::check()?;
-        Ok(files?.of_family(family.clone()).with_adapter(adapter.transpose()?))
+        let adapter = adapter.transpose()?.map(|files| AdapterFiles { files, choice });
+        Ok(files?.of_family(family.clone()).with_adapter(adapter))
     }
 
     /// Checkpoint of the model, opened and checked, weights not read.
@@ -83,9 +63,9 @@ impl Source {
 
     /// The model with its weights where they are.
     pub fn open(&self, screen: Screen) -> anyhow::Result<Opened> {
-        let opened = match self {
-            Self::Demo => Opened::demo()?,
-            Self::Named(_) => Opened::open(self.files(screen)?)?,
+        let opened = match self.name() {
+            None => Opened::demo()?,
+            Some(_) => Opened::open(self.files(screen)?)?,
         };
         warn(opened.info(), screen);
         Ok(opened)

@@ -18,8 +18,6 @@ mod load;
 mod notify;
 mod output;
 mod progress;
-#[cfg(feature = "serve")]
-mod serve_file;
 mod settings;
 mod show;
 #[cfg(feature = "eval")]

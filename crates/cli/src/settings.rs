@@ -10,45 +10,24 @@ use anyhow::Context;
 use demask::internals::{
     DeviceOptions, ModelInfo, Opened, UnusableDevice, decode::OptionsError, step::Mask, tensor::Dtype,
 };
-use demask::{AdapterChoice, Error, FamilyChoice, Model, Options, Prompt, plain};
+use demask::{Error, LoadOptions, Model, Options, Prompt, plain};
+use demask_settings::layers::{Layered, Origin};
 
 use crate::{
-    args::{DecodeArgs, GenerateArgs, SharedArgs},
+    args::{DecodeArgs, GenerateArgs, Group, OfModel, SharedArgs},
     env,
     exit::usage,
-    load::{Named, Source, load},
+    load::{Source, load},
     output::Screen,
 };
-
-/// Model that is meant, the family that its files are read as, and the adapter beside it.
-fn source(shared: &SharedArgs) -> anyhow::Result<Source> {
-    let family = parsed::<FamilyChoice>(shared.family.as_deref()).map_err(|error| usage(error.to_string()))?;
-    let adapter_use = parsed::<AdapterChoice>(shared.adapter_use.as_deref())
-        .map_err(|error| usage(error.to_string()))?
-        .unwrap_or_default();
-    let adapter = shared.adapter.clone().map(|name| (name, adapter_use));
-    match shared.model.clone() {
-        // What was to name it did not: the demo is nobody's choice.
-        Some(name) if name.trim().is_empty() => Err(usage(
-            "the model has an empty name: give a folder, a GGUF file or an id of a hub, or omit --model for the demo",
-        )),
-        _ if adapter.is_none() && shared.adapter_use.is_some() => {
-            Err(usage("--adapter-use says how an adapter is used, and none is named: give --adapter"))
-        }
-        Some(name) => Ok(Source::Named(Named { name, family, adapter })),
-        None if family.is_some() => {
-            Err(usage("--family says how a model's files are read, and no model is named: give --model"))
-        }
-        None if adapter.is_some() => Err(usage("--adapter goes with a model, and no model is named: give --model")),
-        None => Ok(Source::Demo),
-    }
-}
 
 /// Settings from the shared flags.
 #[derive(Debug)]
 pub struct Settings {
     /// Model to load.
     pub source: Source,
+    /// Records whether a flag names the model: the environment's gives way to what a command names otherwise.
+    pub names_model: bool,
     /// Device to run on; not yet compared with the machine.
     device: DeviceOptions,
     /// Key of all randomness.
@@ -60,20 +39,25 @@ pub struct Settings {
 impl Settings {
     /// Reads the shared flags and the environment.
     pub fn resolve(shared: &SharedArgs) -> anyhow::Result<Self> {
-        let device = DeviceOptions {
-            device: parsed(shared.device.as_deref())?.unwrap_or_default(),
-            dtype: parsed(shared.dtype.as_deref())?.unwrap_or_default(),
-            quantize: parsed(shared.quantize.as_deref())?.unwrap_or_default(),
-            activations: parsed(shared.activations.as_deref())?.unwrap_or_default(),
-            threads: shared.threads,
+        let mut model = Layered::new(shared.model.settings()?);
+        model.add_environment(OfModel::has, |name| std::env::var_os(name))?;
+        Self::of(shared, &model)
+    }
+
+    /// Makes them of a model's settings from all sources.
+    pub fn of(shared: &SharedArgs, model: &Layered<LoadOptions>) -> anyhow::Result<Self> {
+        let options = model.settings();
+        options.check()?;
+        let usual = DeviceOptions {
             tier: env::tier()?,
-            row_budget: None,
             #[cfg(feature = "cuda")]
             cuda: env::cuda(),
+            ..DeviceOptions::default()
         };
         Ok(Self {
-            source: source(shared)?,
-            device,
+            device: options.device_options(&usual),
+            source: Source(options.clone()),
+            names_model: model.origin("model") == Some(&Origin::Flag),
             seed: shared.seed.unwrap_or(0),
             screen: Screen { json: shared.json, quiet: shared.quiet },
         })
@@ -198,11 +182,7 @@ fn prompt(args: &GenerateArgs) -> anyhow::Result<Prompt> {
 
 /// Options of the decoding, from the arguments.
 pub fn generate_options(args: &DecodeArgs, seed: u64) -> Result<Options, Error> {
-    let mut options = Options { seed: Some(seed), ..Options::default() };
-    for (name, text) in &args.typed {
-        options.set(name, text)?;
-    }
-    Ok(options)
+    Ok(Options { seed: Some(seed), ..args.options.settings()? })
 }
 
 /// Returns what to say before an answer of a model with these options.
@@ -258,11 +238,6 @@ pub fn guide(args: &DecodeArgs, options: &Options) -> anyhow::Result<Option<Sour
         (None, Some(decoder)) => Err(Error::from(OptionsError::guide_missing(decoder.name())).into()),
         (guide, _) => Ok(guide.clone().map(Source::from)),
     }
-}
-
-/// Parses a word, if there is one.
-fn parsed<T: FromStr>(text: Option<&str>) -> Result<Option<T>, T::Err> {
-    text.map(str::parse).transpose()
 }
 
 /// Numbers separated by commas.

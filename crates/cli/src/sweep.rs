@@ -1,7 +1,7 @@
 //! `--sweep`: the product of values of decoding flags.
 
-use demask::Options;
-use demask::internals::decode::names::nearest;
+use demask::{Options, Settings};
+use demask_settings::{Kind, names::nearest};
 
 use crate::{args::DecodeArgs, exit::usage};
 
@@ -93,13 +93,14 @@ fn with(base: &DecodeArgs, chosen: &[(String, String)]) -> anyhow::Result<Decode
         let field = Options::FIELDS.iter().find(|field| in_sweeps(field.name) == *name);
         let Some(field) = field else { return Err(usage(format!("--sweep: unknown name \"{name}\""))) };
         let value = match value.as_str() {
-            "on" | "off" if field.switch => ((value == "on") != (name == EARLY_STOP)).to_string(),
-            _ if field.switch => return Err(usage(format!("--sweep: {name} is \"{value}\", expected on or off"))),
+            "on" | "off" if field.kind == Kind::Switch => ((value == "on") != (name == EARLY_STOP)).to_string(),
+            _ if field.kind == Kind::Switch => {
+                return Err(usage(format!("--sweep: {name} is \"{value}\", expected on or off")));
+            }
             _ => value.clone(),
         };
         Options::default().set(field.name, &value).map_err(|error| usage(format!("--sweep: {error}")))?;
-        decode.typed.retain(|(typed, _)| *typed != field.name);
-        decode.typed.push((field.name, value));
+        decode.options.replace(field.name, value);
     }
     Ok(decode)
 }
@@ -110,8 +111,9 @@ mod tests {
     use crate::settings::generate_options;
 
     fn base(typed: &[(&'static str, &str)]) -> DecodeArgs {
-        let typed = typed.iter().map(|&(name, text)| (name, text.to_owned())).collect();
-        DecodeArgs { typed, ..DecodeArgs::default() }
+        let mut decode = DecodeArgs::default();
+        typed.iter().for_each(|&(name, text)| decode.options.replace(name, text));
+        decode
     }
 
     fn made(sweep: &str, typed: &[(&'static str, &str)]) -> Vec<(Combination, Options)> {

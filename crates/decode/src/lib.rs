@@ -35,7 +35,6 @@ pub mod layout;
 pub mod legality;
 mod method;
 pub mod methods;
-pub mod names;
 mod options;
 mod policy;
 pub mod receipt;

@@ -1,10 +1,11 @@
 //! The methods that a program knows: those of this crate, and others that it adds.
 
+use demask_settings::names::same;
+
 use crate::{
     caches::CACHES,
     method::{CacheMethod, CacheSpec, DecoderMethod, DecoderSpec},
     methods::DECODERS,
-    names::same,
     spec::{Method, Spec, SpecError},
 };
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::names::{UnknownName, same};
+use demask_settings::names::{UnknownName, same};
 
 /// The rule that spreads the masks of a block over its steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

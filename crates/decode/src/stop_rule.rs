@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::names::{UnknownName, same};
+use demask_settings::names::{UnknownName, same};
 
 /// Rule by which decoding stops before everything is decoded. Those that fill masks do it with
 /// [`SessionOptions::fill`](crate::SessionOptions::fill), the model's end-of-text token; the fills are commits of the last

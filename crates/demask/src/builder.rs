@@ -2,13 +2,16 @@
 
 use std::path::Path;
 
-use crate::{
-    ActivationChoice, DeviceChoice, DeviceOptions, DtypeChoice, Error, LoadProgress, Model, ModelError, Opened,
-    Options, Prompt, WeightChoice,
-};
 use demask_checkpoint::{
-    AdapterChoice, AdapterFiles, CheckpointError, FamilyChoice, FetchProgress, HubOptions, ModelFiles, locate,
-    locate_adapter,
+    AdapterChoice, AdapterFiles, FamilyChoice, FetchProgress, HubOptions, ModelFiles, locate, locate_adapter,
+};
+use demask_settings::{Guide, Settings};
+
+#[cfg(not(feature = "demo"))]
+use crate::SettingError;
+use crate::{
+    ActivationChoice, DeviceChoice, DeviceOptions, DtypeChoice, Error, LoadOptions, LoadProgress, Model, Opened,
+    Options, Prompt, WeightChoice,
 };
 
 /// Builder of a model: its device, its numbers, its guide. [`Model::builder`] makes one.
@@ -19,14 +22,11 @@ use demask_checkpoint::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Builder<'a> {
+    options: LoadOptions,
     device: DeviceOptions,
     hub: HubOptions,
-    prefix_cache: Option<u64>,
+    prefix_bytes: Option<u64>,
     preemption: bool,
-    family: Option<FamilyChoice>,
-    adapter: Option<(String, AdapterChoice)>,
-    /// Names of guides, where they have one, and their models.
-    guides: Vec<(Option<String>, String)>,
     progress: Box<dyn FnMut(LoadProgress<'_>) -> bool + 'a>,
 }
 
@@ -35,26 +35,31 @@ impl Default for Builder<'_> {
     /// (`HF_HOME`, `HF_ENDPOINT`, `HF_HUB_OFFLINE`, `HF_TOKEN`).
     fn default() -> Self {
         Self {
+            options: LoadOptions::default(),
             device: DeviceOptions::default(),
             hub: HubOptions::from_env(),
-            prefix_cache: None,
+            prefix_bytes: None,
             preemption: true,
-            family: None,
-            adapter: None,
-            guides: Vec::new(),
             progress: Box::new(|_| true),
         }
     }
 }
 
 impl<'a> Builder<'a> {
-    /// Sets the device.
-    pub fn device(mut self, device: DeviceChoice) -> Self {
-        self.device.device = device;
+    /// Sets all options that have a value in a set of them.
+    pub fn options(mut self, mut options: LoadOptions) -> Self {
+        options.fill(self.options);
+        self.options = options;
         self
     }
 
-    /// Sets everything about the device at once.
+    /// Sets the device.
+    pub fn device(mut self, device: DeviceChoice) -> Self {
+        self.options.device = Some(device);
+        self
+    }
+
+    /// Sets what options leave open about the device.
     #[doc(hidden)]
     pub fn device_options(mut self, device: DeviceOptions) -> Self {
         self.device = device;
@@ -64,50 +69,53 @@ impl<'a> Builder<'a> {
     /// Reads the model's files as this family, where they do not tell it: `"a2d-qwen3:block=32".parse()`. The
     /// built-in model has its own.
     pub fn family(mut self, family: FamilyChoice) -> Self {
-        self.family = Some(family);
+        self.options.family = Some(family);
         self
     }
 
     /// Puts an adapter beside the model (PEFT LoRA): a directory, or `org/name` of a hub. The built-in model has none.
     pub fn adapter(mut self, adapter: impl Into<String>, choice: AdapterChoice) -> Self {
-        self.adapter = Some((adapter.into(), choice));
+        self.options.adapter = Some(adapter.into());
+        self.options.adapter_use = Some(choice);
         self
     }
 
     /// Sets the element type of weights and products.
     pub fn dtype(mut self, dtype: DtypeChoice) -> Self {
-        self.device.dtype = dtype;
+        self.options.dtype = Some(dtype);
         self
     }
 
     /// Sets how weights are quantised when they are loaded.
     pub fn quantize(mut self, quantize: WeightChoice) -> Self {
-        self.device.quantize = quantize;
+        self.options.quantize = Some(quantize);
         self
     }
 
     /// Sets what inputs of matrix products are rounded to.
     pub fn activations(mut self, activations: ActivationChoice) -> Self {
-        self.device.activations = activations;
+        self.options.activations = Some(activations);
         self
     }
 
     /// Sets the number of threads; one for each core that this process may use if it is not set.
     pub fn threads(mut self, threads: usize) -> Self {
-        self.device.threads = Some(threads);
+        self.options.threads = Some(threads);
         self
     }
 
-    /// Sets the guide, for decoder `guided`: an autoregressive model, named as in [`open`](Self::open).
+    /// Adds the guide, for decoder `guided`: an autoregressive model, named as in [`open`](Self::open).
     pub fn guide(mut self, model: impl Into<String>) -> Self {
-        self.guides.retain(|(name, _)| name.is_some());
-        self.guides.push((None, model.into()));
+        let guides = &mut self.options.guide.get_or_insert_default().0;
+        guides.retain(|guide| guide.name.is_some());
+        guides.push(Guide { name: None, model: model.into() });
         self
     }
 
     /// Adds a guide that requests choose by this name ([`Options::guide`]), out of several.
     pub fn named_guide(mut self, name: impl Into<String>, model: impl Into<String>) -> Self {
-        self.guides.push((Some(name.into()), model.into()));
+        let guide = Guide { name: Some(name.into()), model: model.into() };
+        self.options.guide.get_or_insert_default().0.push(guide);
         self
     }
 
@@ -116,7 +124,7 @@ impl<'a> Builder<'a> {
     /// [`Handle::set_prefix_cache`](crate::Handle::set_prefix_cache). 0: none. The default is a quarter of the memory that is
     /// left when the model is loaded.
     pub fn prefix_cache(mut self, bytes: u64) -> Self {
-        self.prefix_cache = Some(bytes);
+        self.prefix_bytes = Some(bytes);
         self
     }
 
@@ -143,9 +151,17 @@ impl<'a> Builder<'a> {
     ///
     /// # Errors
     /// If it is not there, cannot be read or run, or does not fit into the memory.
-    pub fn open(mut self, name: impl AsRef<Path>) -> Result<Model, Error> {
-        let opened = self.opened(name.as_ref())?;
-        self.load(opened)
+    pub fn open(self, name: impl AsRef<Path>) -> Result<Model, Error> {
+        self.open_files(Some(name.as_ref()))
+    }
+
+    /// Opens the model that the options name, the built-in one if they name none.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and for options that say something of what is not named ([`LoadOptions::check`]).
+    pub fn build(self) -> Result<Model, Error> {
+        let name = self.options.model.clone();
+        self.open_files(name.as_deref().map(Path::new))
     }
 
     /// Opens the model that is part of this library: a small LLaDA that solves word problems.
@@ -153,54 +169,47 @@ impl<'a> Builder<'a> {
     /// # Errors
     /// If the device or the guide cannot be used.
     #[cfg(feature = "demo")]
-    pub fn demo(mut self) -> Result<Model, Error> {
-        let opened = self.opened_demo()?;
+    pub fn demo(self) -> Result<Model, Error> {
+        self.open_files(None)
+    }
+
+    fn open_files(mut self, name: Option<&Path>) -> Result<Model, Error> {
+        let opened = self.opened(name)?;
         self.load(opened)
     }
 
-    /// Opens a model with its guides; the weights stay where they are.
+    /// Opens a model with its guides, the built-in one without a name; the weights stay where they are.
     ///
     /// # Errors
     /// If it is not there or cannot be read, or a guide does not go with it.
     #[doc(hidden)]
-    pub fn opened(&mut self, name: &Path) -> Result<Opened, Error> {
-        let (family, adapter) = (self.family.take(), self.adapter.take());
-        let opened = self.files(name, family, adapter)?;
+    pub fn opened(&mut self, name: Option<&Path>) -> Result<Opened, Error> {
+        let model = name.map(|name| name.to_string_lossy().into_owned());
+        LoadOptions { model, ..self.options.clone() }.check()?;
+        let opened = match name {
+            Some(name) => {
+                let family = self.options.family.clone();
+                let adapter = self.options.adapter.clone();
+                self.files(name, family, adapter)?
+            }
+            None => builtin()?,
+        };
         self.beside_guides(opened)
     }
 
-    /// Opens the model that is part of this library with its guides; the weights stay where they are.
-    ///
-    /// # Errors
-    /// If a guide is not there, or does not go with it.
-    #[cfg(feature = "demo")]
-    #[doc(hidden)]
-    pub fn opened_demo(&mut self) -> Result<Opened, Error> {
-        if self.adapter.is_some() || self.family.is_some() {
-            let (file, what) = ("the built-in model".to_owned(), "an adapter or another family".to_owned());
-            let hint = "open the model that it is for";
-            return Err(ModelError::from(CheckpointError::Unsupported { file, what, hint }).into());
-        }
-        self.beside_guides(Opened::demo()?)
-    }
-
     fn beside_guides(&mut self, mut opened: Opened) -> Result<Opened, Error> {
-        for (name, guide) in std::mem::take(&mut self.guides) {
-            let guide = self.files(Path::new(&guide), None, None)?;
+        for Guide { name, model } in self.options.guide.take().unwrap_or_default().0 {
+            let guide = self.files(Path::new(&model), None, None)?;
             opened = match name {
-                Some(name) => opened.guided_by_named(name, guide)?,
+                Some(name) => opened.guided_by_named(&name, guide)?,
                 None => opened.guided_by(guide)?,
             };
         }
         Ok(opened)
     }
 
-    fn files(
-        &mut self,
-        name: &Path,
-        family: Option<FamilyChoice>,
-        adapter: Option<(String, AdapterChoice)>,
-    ) -> Result<Opened, Error> {
+    fn files(&mut self, name: &Path, family: Option<FamilyChoice>, adapter: Option<String>) -> Result<Opened, Error> {
+        let choice = self.options.adapter_use.unwrap_or_default();
         let progress = &mut self.progress;
         let mut fetching = |FetchProgress { file, done, total }: FetchProgress<'_>| {
             progress(LoadProgress { name: file, done, total: total.unwrap_or(done) })
@@ -210,9 +219,7 @@ impl<'a> Builder<'a> {
             None => ModelFiles::directory(name)?,
         };
         let adapter = match adapter {
-            Some((name, choice)) => {
-                Some(AdapterFiles { files: locate_adapter(&name, &self.hub, &mut fetching)?, choice })
-            }
+            Some(name) => Some(AdapterFiles { files: locate_adapter(&name, &self.hub, &mut fetching)?, choice }),
             None => None,
         };
         Ok(Opened::open(files.of_family(family).with_adapter(adapter))?)
@@ -227,8 +234,9 @@ impl<'a> Builder<'a> {
         // There must be room for an answer of the usual length; a model that answers no message has its own lengths.
         let usual = opened.prepare(&Prompt::from(""), &Options::default());
         let needs = usual.as_ref().map(|answer| answer.job().needs().to_vec()).unwrap_or_default();
-        let model = opened.load(&self.device, &needs, &mut self.progress)?;
-        if let Some(bytes) = self.prefix_cache {
+        let device = self.options.device_options(&self.device);
+        let model = opened.load(&device, &needs, &mut self.progress)?;
+        if let Some(bytes) = self.prefix_bytes.or(self.options.prefix_cache.map(|mebibytes| mebibytes << 20)) {
             model.set_prefix_cache(bytes)?;
         }
         if !self.preemption {
@@ -236,6 +244,18 @@ impl<'a> Builder<'a> {
         }
         Ok(model)
     }
+}
+
+/// Opens the model that is part of this library.
+#[cfg(feature = "demo")]
+fn builtin() -> Result<Opened, Error> {
+    Ok(Opened::demo()?)
+}
+
+/// Refuses to open a model that this build does not have.
+#[cfg(not(feature = "demo"))]
+fn builtin() -> Result<Opened, Error> {
+    Err(SettingError::Content("this build has no built-in model: give `model`".to_owned()).into())
 }
 
 impl Model {

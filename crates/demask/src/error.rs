@@ -3,9 +3,10 @@
 use demask_checkpoint::{CheckpointError, HubError};
 #[cfg(feature = "cuda")]
 use demask_cuda::Unfit;
-use demask_decode::{OptionsError, SpecError, names::UnknownName};
+use demask_decode::{OptionsError, SpecError};
 use demask_engine::{Busy, EngineError, RequestError, SubmitError};
 use demask_model::{InspectError, LoadError};
+use demask_settings::SettingError;
 use demask_step::{DeviceError, OpenError, OutOfMemory, PlanError, TokenId};
 
 use crate::{TooLarge, UnusableDevice, WeightChoice};
@@ -23,7 +24,7 @@ pub enum Error {
     Model(#[from] ModelError),
     /// An option cannot be read.
     #[error(transparent)]
-    Option(#[from] OptionError),
+    Option(#[from] SettingError),
     /// A method cannot be read.
     #[error(transparent)]
     Spec(#[from] SpecError),
@@ -396,36 +397,4 @@ impl ModelError {
             _ => false,
         }
     }
-}
-
-/// An option that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum OptionError {
-    /// There is no option of this name.
-    #[error(transparent)]
-    Unknown(#[from] UnknownName),
-    /// The value is not of the option's type.
-    #[error("`{option}` is {found}, expected {expected}")]
-    Value {
-        /// The option.
-        option: &'static str,
-        /// Value that was found, as it was written.
-        found: String,
-        /// Values that the option takes.
-        expected: String,
-    },
-    /// The option was removed.
-    #[error("`{option}` was removed, version {version} had it: {instead}")]
-    Removed {
-        /// The option.
-        option: &'static str,
-        /// Last version that had it.
-        version: &'static str,
-        /// Advice.
-        instead: &'static str,
-    },
-    /// A method that does not exist, or does not take these parameters.
-    #[error("{0}")]
-    Method(String),
 }

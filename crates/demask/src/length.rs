@@ -2,7 +2,7 @@
 
 use demask_step::Mask;
 
-use crate::{Error, ModelInfo, OptionError, Options};
+use crate::{Error, ModelInfo, Options, SettingError};
 
 /// Shortest recommended canvas that follows from a context, and the part of the context that it is at most: the authors of
 /// LLaDA, whose models see 4,096 positions, evaluate with 256, and a model that was trained on fewer positions decodes fewer.
@@ -108,8 +108,8 @@ impl ModelInfo {
     pub(crate) fn length(&self, prompt: usize, tail: usize, options: &Options) -> Result<Length, Error> {
         let (facts, context) = (self.facts(), self.facts().context);
         if options.max_tokens == Some(0) {
-            let (option, found, expected) = ("max_tokens", "0".to_owned(), "a whole number from 1 on".to_owned());
-            return Err(OptionError::Value { option, found, expected }.into());
+            let (name, found, expected) = ("max_tokens", "0".to_owned(), "a whole number from 1 on".to_owned());
+            return Err(SettingError::Value { name, found, expected }.into());
         }
         // A block-causal canvas is rounded up to whole blocks, which must still fit.
         let block = match facts.mask {
@@ -152,8 +152,8 @@ impl ModelInfo {
         let whole = [canvas.saturating_sub(tail).max(1).div_ceil(block).saturating_mul(block), most / block * block];
         match whole.into_iter().find(|&whole| whole > 0 && whole <= most) {
             Some(whole) => Ok(whole + tail),
-            None => Err(OptionError::Value {
-                option: "block_length",
+            None => Err(SettingError::Value {
+                name: "block_length",
                 found: block.to_string(),
                 expected: format!("at most {room}, the positions that the prompt leaves of the context"),
             }

@@ -41,6 +41,7 @@ mod kept;
 mod length;
 mod likelihood;
 mod load;
+mod load_options;
 mod logprob;
 mod model;
 mod opened;
@@ -58,12 +59,14 @@ pub use chat::Chat;
 pub use demask_checkpoint::{AdapterChoice, FamilyChoice, Message};
 pub use demask_decode::{CacheSpec, DecoderSpec, Exactness, Finish, Registry, StopRule};
 pub use demask_engine::{Class, Event, Pulse, Request, RequestHandle, Started, Tenant};
+pub use demask_settings::{Guides, SettingError, Settings};
 pub use device::{ActivationChoice, DeviceChoice, DtypeChoice, WeightChoice};
 pub use error::Error;
 pub use generate::Generation;
 pub use handle::Handle;
 pub use likelihood::{Likelihood, LikelihoodOptions};
 pub use load::LoadProgress;
+pub use load_options::LoadOptions;
 pub use logprob::TokenLogprob;
 pub use model::Model;
 pub use options::Options;
@@ -73,7 +76,7 @@ pub use trace::TraceLine;
 
 // What the rooms of this crate share beside the face.
 use device::{BackendOptions, DeviceOptions, UnusableDevice};
-use error::{ModelError, OptionError};
+use error::ModelError;
 use footprint::{Footprint, TooLarge};
 use info::ModelInfo;
 use kept::KeptMatrices;
@@ -111,7 +114,7 @@ pub mod internals {
         bridge::Bridge,
         by_hand::ModelByHand,
         device::{BackendOptions, DeviceOptions, UnusableDevice},
-        error::{ModelError, OptionError},
+        error::ModelError,
         fingerprint::{Fields, fingerprint},
         footprint::{Footprint, TooLarge, WeightBytes},
         info::{Defaults, ModelInfo},
@@ -119,7 +122,6 @@ pub mod internals {
         likelihood::LikelihoodTask,
         load::{DEFAULT_ROW_BUDGET, LoadObserver},
         opened::Opened,
-        options::{OptionField, OptionType, whole},
         receipt::{DeviceUse, Guided, MemoryUse, Seconds, peak_memory},
         record::{Number, Record},
         trace::{Given, TRACE_VERSION, TokenTexts, TraceError, Tracer, read_trace},

@@ -1,440 +1,83 @@
 //! Options of one generation: one type, whether they come from flags, JSON, a sweep or a program.
 
-use demask_decode::{
-    CacheSpec, DecoderSpec, GuideUse, Named, Others, Remasking, Schedule, StopRule,
-    names::{UnknownName, same},
-};
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
-    de::{Error, MapAccess, Visitor},
-    ser::SerializeMap,
-};
-use serde_json::Value;
+use demask_decode::{CacheSpec, DecoderSpec, GuideUse, Named, Others, Remasking, Schedule, StopRule};
+use demask_settings::settings;
 
-use crate::OptionError;
-
-/// A field of [`Options`], for those who build a parser from the list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OptionField {
-    /// The name, in JSON and in messages.
-    pub name: &'static str,
-    /// Records whether the value is `true` or `false`.
-    pub switch: bool,
-    /// Records whether it holds several values.
-    pub many: bool,
-    /// Type of its values.
-    pub takes: OptionType,
-    /// Description, in a sentence or two.
-    pub about: &'static str,
-}
-
-/// Type of an option's values, for descriptions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OptionType {
-    /// A whole number from 0 on.
-    Count,
-    /// A number.
-    Number,
-    /// True or false.
-    Switch,
-    /// A text.
-    Text,
-    /// Texts.
-    Texts,
-    /// Token ids.
-    Tokens,
-    /// A word out of several.
-    Word,
-    /// A method with its parameters.
-    Method,
-}
-
-impl OptionType {
-    /// Returns the types of JSON that a value may have, as JSON Schema calls them.
-    pub fn json(self) -> &'static [&'static str] {
-        match self {
-            Self::Count => &["integer"],
-            Self::Number => &["number"],
-            Self::Switch => &["boolean"],
-            Self::Text | Self::Word => &["string"],
-            Self::Texts => &["array", "string"],
-            Self::Tokens => &["array", "integer"],
-            Self::Method => &["string", "object"],
-        }
-    }
-}
-
-/// Type that an option's value is parsed into.
-trait OptionValue: Sized {
-    const TAKES: OptionType;
-    const SWITCH: bool = false;
-    const MANY: bool = false;
-
-    /// Reads what is typed behind a flag; the error says what was expected.
-    fn from_text(text: &str) -> Result<Self, Unread>;
-
-    /// Reads a value of JSON, which has types of its own.
-    fn from_json(value: Value) -> Result<Self, Unread>;
-
-    /// Joins it with what was set before: takes its place, unless there may be several.
-    fn join(self, _before: Option<Self>) -> Self {
-        self
-    }
-}
-
-/// Reason why a value could not be read.
-enum Unread {
-    /// Error: the value has another type than this.
-    Expected(&'static str),
-    /// Error: the value has the right type and a wrong content.
-    Because(String),
-}
-
-const COUNT: &str = "a whole number from 0 on";
-const NUMBER: &str = "a number";
-const IDS: &str = "a token id or a list of them";
-const SWITCH: &str = "true or false";
-const TEXT: &str = "a text or a list of texts";
-
-/// Returns the whole number that a value of JSON is; one that is written with a point and nothing behind it (`5.0`) is one, too.
-#[doc(hidden)]
-pub fn whole(value: &Value) -> Option<i128> {
-    /// Up to here each whole number has a float of its own.
-    const EXACT: f64 = (1_u64 << 53) as f64;
-    let written = value.as_u64().map(i128::from).or_else(|| value.as_i64().map(i128::from));
-    written
-        .or_else(|| value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() <= EXACT).map(|n| n as i128))
-}
-
-macro_rules! counts {
-    ($($of:ty),+) => {$(
-        impl OptionValue for $of {
-            const TAKES: OptionType = OptionType::Count;
-
-            fn from_text(text: &str) -> Result<Self, Unread> {
-                text.trim().parse().map_err(|_| Unread::Expected(COUNT))
-            }
-
-            fn from_json(value: Value) -> Result<Self, Unread> {
-                whole(&value).and_then(|count| count.try_into().ok()).ok_or(Unread::Expected(COUNT))
-            }
-        }
-    )+};
-}
-
-counts!(usize, u32, u64);
-
-impl OptionValue for f32 {
-    const TAKES: OptionType = OptionType::Number;
-
-    fn from_text(text: &str) -> Result<Self, Unread> {
-        text.trim().parse().map_err(|_| Unread::Expected(NUMBER))
-    }
-
-    fn from_json(value: Value) -> Result<Self, Unread> {
-        // Through its digits: the nearest f32 of 0.1 is not that of the f64 next to 0.1.
-        if value.is_number() { Self::from_text(&value.to_string()) } else { Err(Unread::Expected(NUMBER)) }
-    }
-}
-
-impl OptionValue for bool {
-    const TAKES: OptionType = OptionType::Switch;
-    const SWITCH: bool = true;
-
-    fn from_text(text: &str) -> Result<Self, Unread> {
-        match text.trim() {
-            "true" | "on" => Ok(true),
-            "false" | "off" => Ok(false),
-            _ => Err(Unread::Expected(SWITCH)),
-        }
-    }
-
-    fn from_json(value: Value) -> Result<Self, Unread> {
-        value.as_bool().ok_or(Unread::Expected(SWITCH))
-    }
-}
-
-impl OptionValue for String {
-    const TAKES: OptionType = OptionType::Text;
-
-    fn from_text(text: &str) -> Result<Self, Unread> {
-        Ok(text.to_owned())
-    }
-
-    fn from_json(value: Value) -> Result<Self, Unread> {
-        if let Value::String(text) = value { Ok(text) } else { Err(Unread::Expected("a text")) }
-    }
-}
-
-/// Token ids: one is read as a list of one.
-impl OptionValue for Vec<u32> {
-    const TAKES: OptionType = OptionType::Tokens;
-    const MANY: bool = true;
-
-    fn from_text(text: &str) -> Result<Self, Unread> {
-        text.split(',').map(|id| id.trim().parse().map_err(|_| Unread::Expected(IDS))).collect()
-    }
-
-    fn from_json(value: Value) -> Result<Self, Unread> {
-        let id = |value: Value| whole(&value).and_then(|id| id.try_into().ok());
-        let ids = match value {
-            Value::Array(list) => list.into_iter().map(id).collect(),
-            one => id(one).map(|id| vec![id]),
-        };
-        ids.ok_or(Unread::Expected(IDS))
-    }
-
-    fn join(self, before: Option<Self>) -> Self {
-        [before.unwrap_or_default(), self].concat()
-    }
-}
-
-/// Texts: one is read as a list of one.
-impl OptionValue for Vec<String> {
-    const TAKES: OptionType = OptionType::Texts;
-    const MANY: bool = true;
-
-    fn from_text(text: &str) -> Result<Self, Unread> {
-        Ok(vec![text.to_owned()])
-    }
-
-    fn from_json(value: Value) -> Result<Self, Unread> {
-        let text = |value: Value| if let Value::String(text) = value { Some(text) } else { None };
-        let texts = match value {
-            Value::Array(list) => list.into_iter().map(text).collect(),
-            one => text(one).map(|text| vec![text]),
-        };
-        texts.ok_or(Unread::Expected(TEXT))
-    }
-
-    fn join(self, before: Option<Self>) -> Self {
-        [before.unwrap_or_default(), self].concat()
-    }
-}
-
-macro_rules! words {
-    ($($of:ty, $expected:literal);+) => {$(
-        impl OptionValue for $of {
-            const TAKES: OptionType = OptionType::Word;
-
-            fn from_text(text: &str) -> Result<Self, Unread> {
-                text.parse().map_err(|error: <$of as std::str::FromStr>::Err| Unread::Because(error.to_string()))
-            }
-
-            fn from_json(value: Value) -> Result<Self, Unread> {
-                match value {
-                    Value::String(text) => Self::from_text(&text),
-                    _ => Err(Unread::Expected($expected)),
-                }
-            }
-        }
-    )+};
-}
-
-words!(Remasking, "a name"; Schedule, "a name"; StopRule, "the name of a stop rule");
-
-macro_rules! methods {
-    ($($of:ty),+) => {$(
-        impl OptionValue for $of {
-            const TAKES: OptionType = OptionType::Method;
-
-            fn from_text(text: &str) -> Result<Self, Unread> {
-                text.parse().map_err(|error: demask_decode::SpecError| Unread::Because(error.to_string()))
-            }
-
-            fn from_json(value: Value) -> Result<Self, Unread> {
-                if !value.is_string() && !value.is_object() {
-                    return Err(Unread::Expected("name:key=value,key=value, or an object with a \"name\""));
-                }
-                serde_json::from_value(value).map_err(|error| Unread::Because(error.to_string()))
-            }
-        }
-    )+};
-}
-
-methods!(DecoderSpec, CacheSpec);
-
-/// Written form of an option's value.
-trait Written {
-    fn write<M: SerializeMap>(&self, name: &'static str, map: &mut M) -> Result<(), M::Error>;
-}
-
-macro_rules! written {
-    ($($of:ty),+; $($text:ty),+) => {
-        $(impl Written for $of {
-            fn write<M: SerializeMap>(&self, name: &'static str, map: &mut M) -> Result<(), M::Error> {
-                map.serialize_entry(name, self)
-            }
-        })+
-        $(impl Written for $text {
-            fn write<M: SerializeMap>(&self, name: &'static str, map: &mut M) -> Result<(), M::Error> {
-                map.serialize_entry(name, &self.to_string())
-            }
-        })+
-    };
-}
-
-written!(usize, u32, u64, f32, bool, String, Vec<String>, Vec<u32>; Remasking, Schedule, DecoderSpec, CacheSpec, StopRule);
-
-/// Options that version 0.1.0 had, each with an advice.
-const REMOVED: &[(&str, &str)] = &[("cost_curve", "omit it, freedave drafts as many lanes as are nearly free")];
-
-/// Declares the options once: the fields, their names, and how they are read and written.
-macro_rules! options {
-    ($(#[doc = $about:literal])+ pub struct $options:ident {$($(#[doc = $doc:literal])+ $name:ident: $of:ty,)+}) => {
-        $(#[doc = $about])+
-        #[derive(Debug, Clone, PartialEq, Default)]
-        pub struct $options {
-            $($(#[doc = $doc])+ pub $name: Option<$of>,)+
-        }
-
-        impl $options {
-            /// All options, in the order in which they are written out.
-            pub const FIELDS: &'static [OptionField] = &[$(OptionField {
-                name: stringify!($name),
-                switch: <$of as OptionValue>::SWITCH,
-                many: <$of as OptionValue>::MANY,
-                takes: <$of as OptionValue>::TAKES,
-                about: concat!($($doc),+).trim_ascii(),
-            }),+];
-
-            /// Sets an option by its name from text, as it is typed behind a flag. Of an option with several values it is
-            /// one more.
-            ///
-            /// ```
-            /// # use demask::Options;
-            /// let mut options = Options::default();
-            /// options.set("decoder", "threshold:tau=0.8")?;
-            /// let refused = options.set("step", "12").unwrap_err().to_string();
-            /// assert!(refused.starts_with("unknown option \"step\", did you mean \"steps\"?"));
-            /// # Ok::<(), demask::Error>(())
-            /// ```
-            ///
-            /// # Errors
-            /// If there is no such option, or it does not take this value.
-            pub fn set(&mut self, name: &str, text: &str) -> Result<(), crate::Error> {
-                $(if same(name, stringify!($name)) {
-                    let value = <$of>::from_text(text).map_err(|why| refused(stringify!($name), &format!("{text:?}"), why))?;
-                    self.$name = Some(value.join(self.$name.take()));
-                    return Ok(());
-                })+
-                Err(unknown(name).into())
-            }
-
-            /// Sets an option by its name from a value of JSON; null leaves it as it is.
-            ///
-            /// # Errors
-            /// If there is no such option, or it does not take this value.
-            #[doc(hidden)]
-            pub fn set_json(&mut self, name: &str, value: Value) -> Result<(), OptionError> {
-                $(if same(name, stringify!($name)) {
-                    // What is null is left to be chosen, as what is not there.
-                    if !value.is_null() {
-                        let found = value.to_string();
-                        let value = <$of>::from_json(value).map_err(|why| refused(stringify!($name), &found, why))?;
-                        self.$name = Some(value);
-                    }
-                    return Ok(());
-                })+
-                Err(unknown(name))
-            }
-
-            /// Returns the names of the options that are set.
-            pub fn given(&self) -> Vec<&'static str> {
-                let mut given = Vec::new();
-                $(if self.$name.is_some() {
-                    given.push(stringify!($name));
-                })+
-                given
-            }
-        }
-
-        /// Writes the options that are set, and no others.
-        impl Serialize for $options {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let mut map = serializer.serialize_map(None)?;
-                $(if let Some(value) = &self.$name {
-                    value.write(stringify!($name), &mut map)?;
-                })+
-                map.end()
-            }
-        }
-    };
-}
-
-options! {
+settings! {
     /// Options of one answer. Fields that are `None` are chosen to fit the model. A decoder or a cache that is not named is the
     /// recommended one, also beside the other; beside a named reference, or steps, schedule, eps, remasking or alg_temp, it is
     /// the reference's.
     ///
     /// ```
-    /// # use demask::Options;
+    /// # use demask::{Options, Settings};
     /// let options: Options = serde_json::from_str(r#"{"gen_length": 64, "decoder": "threshold:tau=0.9"}"#)?;
     /// assert_eq!(options, Options {
     ///     gen_length: Some(64),
     ///     decoder: Some("threshold:tau=0.9".parse()?),
     ///     ..Options::default()
     /// });
+    /// let refused = Options::default().set("step", "12").unwrap_err().to_string();
+    /// assert!(refused.starts_with("unknown option \"step\", did you mean \"steps\"?"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub struct Options {
+    pub struct Options of "option" removed [
+        ("cost_curve", "0.1.0", "omit it, freedave drafts as many lanes as are nearly free"),
+    ] {
         /// Positions to decode: the canvas, which under full attention is an input of the answer.
-        gen_length: usize,
+        gen_length: usize, "N";
         /// Tokens that the answer may have at most. It sets the canvas of causal and block-causal models; under full attention
         /// the canvas has the recommended length if that is less, whatever this is.
-        max_tokens: usize,
+        max_tokens: usize, "N";
         /// Positions of a block.
-        block_length: usize,
+        block_length: usize, "N";
         /// Denoising steps over all blocks.
-        steps: usize,
-        /// Quantity that ranks predictions.
-        remasking: Remasking,
-        /// Rule by which steps share the masks.
-        schedule: Schedule,
-        /// End of Dream's time.
-        eps: f32,
+        steps: usize, "N";
+        /// Ranking of predictions: `low_confidence`, `random`, `margin`, `entropy`, `left_to_right`, ...
+        remasking: Remasking as Word, "NAME";
+        /// Rule by which steps share the masks: `even`, `dream`, `dream_total`, `linear`, `rnd1`.
+        schedule: Schedule as Word, "NAME";
+        /// End of the time of schedule `dream`.
+        eps: f32, "E";
         /// Temperature of tokens; 0: the most probable one.
-        temperature: f32,
+        temperature: f32, "T";
         /// Temperature of the order of commits; 0: the best first.
-        alg_temp: f32,
+        alg_temp: f32, "T";
         /// Probability kept by top-p filtering.
-        top_p: f32,
+        top_p: f32, "P";
         /// Tokens kept by top-k filtering.
-        top_k: u32,
+        top_k: u32, "K";
         /// Scale of classifier-free guidance; 0: none.
-        cfg_scale: f32,
-        /// Decoder.
-        decoder: DecoderSpec,
-        /// Cache policy.
-        cache: CacheSpec,
-        /// Keep the log-probability of each committed token, and of so many of the most probable tokens beside it: 0 to 20.
-        top_logprobs: usize,
+        cfg_scale: f32, "SCALE";
+        /// Decoder, as `name` or `name:key=value,key=value`.
+        decoder: DecoderSpec as Method, "SPEC";
+        /// Cache policy, as `name` or `name:key=value,key=value`.
+        cache: CacheSpec as Method, "SPEC";
+        /// Most probable tokens whose log-probabilities are kept beside each committed token's own: 0 to 20.
+        top_logprobs: usize, "N";
         /// The guide, by its name, of a model that has several.
-        guide: String,
+        guide: String, "NAME";
         /// Texts that end the answer; they are not part of it.
-        stop: Vec<String>,
+        stop: Vec<String>, "TEXT";
         /// Keep the stop text that ended the answer at its end.
-        include_stop: bool,
+        include_stop: bool, "";
         /// Tokens that end the answer beside the model's own, even with `ignore_eos`; they are part of its tokens.
-        stop_token_ids: Vec<u32>,
-        /// Decode all positions, whatever end tokens stand there, and keep them in the answer.
-        ignore_eos: bool,
-        /// Go on behind an end token; the answer still ends there.
-        no_early_stop: bool,
-        /// Rule for ending before everything is decoded; unset: once no mask stands before an end token.
-        stop_rule: StopRule,
+        stop_token_ids: Vec<u32>, "IDS";
+        /// Decode all positions, whatever end tokens they hold, and keep them in the answer.
+        ignore_eos: bool, "";
+        /// Go on after an end token; the answer still ends there.
+        no_early_stop: bool, "";
+        /// Rule for an early end: `prefix`, `prefix-fill`, `block`, `whole-block`, `fill`, `end-run:run=N`, `never`.
+        stop_rule: StopRule as Word, "RULE" or "prefix";
         /// Never predict the end-of-text token (LLaDA's `logits_eos_inf`).
-        suppress_eos: bool,
+        suppress_eos: bool, "";
         /// Predict end tokens with confidence 0 (LLaDA's `confidence_eos_eot_inf`).
-        eos_confidence_zero: bool,
-        /// Milliseconds from its preparation on after which the answer ends, with what is settled, at the end of a forward;
-        /// never if it is not set.
-        deadline_ms: u64,
+        eos_confidence_zero: bool, "";
+        /// Milliseconds from its preparation on after which the answer ends, with what is settled, at the end of a forward.
+        deadline_ms: u64, "MS" or "never";
         /// Read control tokens from the chat template alone; `false`: from the text of messages too.
-        split_special: bool,
-        /// Key of all randomness; 0 if it is not set.
-        seed: u64,
+        split_special: bool, "BOOL" or "true";
+        /// Key of all randomness.
+        seed: u64, "N" or "0";
     }
 }
 
@@ -486,53 +129,10 @@ impl Options {
     }
 }
 
-impl<'de> Deserialize<'de> for Options {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(OptionsVisitor)
-    }
-}
-
-struct OptionsVisitor;
-
-impl<'de> Visitor<'de> for OptionsVisitor {
-    type Value = Options;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("an object of options")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Options, A::Error> {
-        let (mut options, mut seen) = (Options::default(), Vec::new());
-        while let Some((name, value)) = map.next_entry::<String, Value>()? {
-            options.set_json(&name, value).map_err(A::Error::custom)?;
-            if seen.iter().any(|other: &String| same(other, &name)) {
-                return Err(A::Error::custom(format_args!("`{name}` is there twice, give it once")));
-            }
-            seen.push(name);
-        }
-        Ok(options)
-    }
-}
-
-fn unknown(name: &str) -> OptionError {
-    if let Some(&(option, instead)) = REMOVED.iter().find(|(option, _)| same(option, name)) {
-        return OptionError::Removed { option, version: "0.1.0", instead };
-    }
-    let known = Options::FIELDS.iter().map(|field| field.name).collect();
-    OptionError::Unknown(UnknownName { what: "option", found: name.to_owned(), known })
-}
-
-fn refused(option: &'static str, found: &str, why: Unread) -> OptionError {
-    match why {
-        Unread::Expected(expected) => {
-            OptionError::Value { option, found: found.to_owned(), expected: expected.to_owned() }
-        }
-        Unread::Because(why) => OptionError::Method(why),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use demask_settings::{Kind, Settings};
+
     use super::*;
 
     fn read(json: &str) -> Result<Options, String> {
@@ -559,7 +159,7 @@ mod tests {
                 "stop_rule" => "whole-block",
                 "decoder" => "static",
                 "cache" => "none",
-                _ if field.switch => "on",
+                _ if field.kind == Kind::Switch => "on",
                 _ => "1",
             };
             let mut options = Options::default();

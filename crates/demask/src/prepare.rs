@@ -14,7 +14,7 @@ use demask_engine::{Detokenizer, NetworkId, Request, Text};
 use demask_step::{Mask, TokenId};
 
 use crate::{
-    Error, ModelInfo, OptionError, Options, Prompt, guide,
+    Error, ModelInfo, Options, Prompt, SettingError, guide,
     info::Guide,
     length::{Length, Limit},
     logprob,
@@ -196,8 +196,8 @@ impl ModelInfo {
     /// Number of alternatives of a token that an option requests: at most the number of tokens.
     pub(crate) fn alternatives(&self, option: &'static str, wanted: Option<usize>) -> Result<Option<usize>, Error> {
         match wanted {
-            Some(found) if found > logprob::MOST => Err(OptionError::Value {
-                option,
+            Some(found) if found > logprob::MOST => Err(SettingError::Value {
+                name: option,
                 found: found.to_string(),
                 expected: format!("a whole number from 0 to {}", logprob::MOST),
             }
@@ -210,8 +210,8 @@ impl ModelInfo {
     fn stop_ids(&self, options: &Options) -> Result<Vec<TokenId>, Error> {
         let (ids, vocabulary) = (options.stop_token_ids.clone().unwrap_or_default(), self.facts().vocab);
         match ids.iter().find(|&&id| id as usize >= vocabulary) {
-            Some(id) => Err(OptionError::Value {
-                option: "stop_token_ids",
+            Some(id) => Err(SettingError::Value {
+                name: "stop_token_ids",
                 found: id.to_string(),
                 expected: format!("ids from 0 to {}", vocabulary - 1),
             }
@@ -318,8 +318,8 @@ impl ModelInfo {
         let length = self.length(ids.len(), tail.len(), options)?;
         // What the authors ask for includes the tail.
         match length.canvas.checked_sub(tail.len()) {
-            Some(0) if !tail.is_empty() => Err(OptionError::Value {
-                option: if length.limit == Limit::MaxTokens { "max_tokens" } else { "gen_length" },
+            Some(0) if !tail.is_empty() => Err(SettingError::Value {
+                name: if length.limit == Limit::MaxTokens { "max_tokens" } else { "gen_length" },
                 found: length.canvas.to_string(),
                 expected: format!(
                     "at least {}: the last position of {} is kept for an end",

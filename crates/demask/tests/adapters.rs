@@ -6,7 +6,7 @@ use std::{io::Write, path::Path};
 use demask::{
     AdapterChoice, DtypeChoice, Model, Options, Prompt, WeightChoice,
     internals::{
-        DeviceOptions,
+        DeviceOptions, Opened,
         checkpoint::{AdapterFiles, ModelFiles},
         cpu::{
             CpuOptions,
@@ -234,6 +234,30 @@ fn models_whose_masks_guess_decode_by_isd() {
     assert_eq!(decoder(Some(AdapterChoice::All)), "ar");
     // The adapter's name says what it is for.
     assert_eq!(decoder(Some(AdapterChoice::Auto)), "isd:stride=4");
+}
+
+/// Results of one adapter are no results of another, nor of the model alone.
+#[test]
+fn an_adapter_and_its_use_are_part_of_the_fingerprint() {
+    let checkpoints = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt");
+    let open = |name: &str| ModelFiles::directory(checkpoints.join(name)).unwrap();
+    let fingerprint = |choice: Option<AdapterChoice>| {
+        let adapter = choice.map(|choice| AdapterFiles { files: open("idlm-base-toy-lora"), choice });
+        let files = open("idlm-base-toy").of_family(Some("Qwen3:mask=93".parse().unwrap()));
+        Opened::open(files.with_adapter(adapter)).unwrap().fingerprint()
+    };
+    let found = [None, Some(AdapterChoice::Masks), Some(AdapterChoice::All)].map(fingerprint);
+    assert_eq!(found, [None, Some(AdapterChoice::Masks), Some(AdapterChoice::All)].map(fingerprint));
+    assert!(found[0] != found[1] && found[0] != found[2] && found[1] != found[2], "{found:x?}");
+}
+
+#[test]
+fn the_built_in_model_takes_no_adapter_and_no_other_family() {
+    let refused = |builder: demask::Builder<'_>| builder.demo().err().unwrap().to_string();
+    let adapter = refused(Model::builder().adapter("x/y", AdapterChoice::All));
+    assert_eq!(adapter, "`adapter` goes with a model, and no model is named: give `model`");
+    let family = refused(Model::builder().family("Dream".parse().unwrap()));
+    assert_eq!(family, "`family` says how a model's files are read, and no model is named: give `model`");
 }
 
 #[test]

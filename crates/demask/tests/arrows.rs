@@ -12,6 +12,7 @@ use serde_json::Value;
 
 /// Allowed dependencies between crates.
 pub(crate) const ARROWS: &[(&str, &[&str])] = &[
+    ("demask-settings", &[]),
     ("demask-step", &[]),
     ("demask-tensor", &["demask-step"]),
     ("demask-cpu", &["demask-step", "demask-tensor"]),
@@ -20,11 +21,12 @@ pub(crate) const ARROWS: &[(&str, &[&str])] = &[
     ("demask-cuda-emulator", &["demask-cuda", "demask-step"]),
     ("demask-model", &["demask-step", "demask-tensor"]),
     ("demask-checkpoint", &["demask-step", "demask-model", "demask-tensor"]),
-    ("demask-decode", &["demask-step"]),
+    ("demask-decode", &["demask-settings", "demask-step"]),
     ("demask-engine", &["demask-decode", "demask-step"]),
     (
         "demask",
         &[
+            "demask-settings",
             "demask-step",
             "demask-tensor",
             "demask-cpu",
@@ -37,12 +39,12 @@ pub(crate) const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("demask-figures", &[]),
-    ("demask-eval", &["demask", "demask-figures"]),
-    ("demask-serve", &["demask"]),
+    ("demask-eval", &["demask", "demask-figures", "demask-settings"]),
+    ("demask-serve", &["demask", "demask-settings"]),
     ("demask-lab", &["demask", "demask-figures"]),
     // The laboratory's commands are part of `demask` until they have a program of their own.
-    ("demask-cli", &["demask", "demask-eval", "demask-figures", "demask-lab", "demask-serve"]),
-    ("demask-python", &["demask", "demask-eval", "demask-lab", "demask-serve"]),
+    ("demask-cli", &["demask", "demask-eval", "demask-figures", "demask-lab", "demask-serve", "demask-settings"]),
+    ("demask-python", &["demask", "demask-eval", "demask-lab", "demask-serve", "demask-settings"]),
     ("demask-testkit", &["demask-decode", "demask-step"]),
 ];
 

@@ -8,7 +8,7 @@ use demask::internals::{
     checkpoint::ModelFiles,
     decode::{Finish, Schedule},
 };
-use demask::{Event, Model, Options, Prompt};
+use demask::{Event, Model, Options, Prompt, Settings};
 use demask_testkit::by_hand::ByHand;
 
 const QUESTION: &str = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use demask::internals::decode::names::UnknownName;
+use demask_settings::names::UnknownName;
 
 use crate::run::{FileError, Spec};
 

@@ -43,7 +43,7 @@ fn opened(name: &str) -> Opened {
 /// Carries a file of runs out, `width` items at a time.
 fn carry_out(text: &str, width: usize) -> Carried {
     let plan = planned(text);
-    let open = |row: usize| opened(plan.rows[row].model.model.as_deref().unwrap());
+    let open = |row: usize| opened(plan.rows[row].model.load.model.as_deref().unwrap());
     let rows = 0..plan.rows.len();
     let rehearse = |row| plan.rehearse(row, &|prompt, options| open(row).prepare(prompt, options)).unwrap();
     let rehearsed: Vec<Rehearsed> = rows.clone().map(rehearse).collect();

@@ -127,8 +127,8 @@ fn plan(recipe: &Path, scratch: &Path) -> Plan {
         for row in &mut spec.rows {
             let files = matches!(task.task.exemplars, Exemplars::Files { .. });
             let asking = &mut row.asks[place];
-            if asking.shots_file.is_some() || files && asking.shots != Some(0) {
-                asking.shots_file = Some(file.clone());
+            if asking.ask.shots_file.is_some() || files && asking.ask.shots != Some(0) {
+                asking.ask.shots_file = Some(file.clone());
             }
         }
     }
@@ -149,10 +149,11 @@ fn every_recipe_can_be_run() {
         assert!(plan.rows.iter().all(|row| !row.model.shares_prefixes()), "{}", recipe.display());
         recipes_seen += 1;
         for (index, Row { model, .. }) in plan.rows.iter().enumerate() {
-            let name = model.model.clone().unwrap_or_else(|| panic!("{}: a row without a model", recipe.display()));
-            let opened = models.entry((name.clone(), model.guide.clone())).or_insert_with(|| {
+            let name =
+                model.load.model.clone().unwrap_or_else(|| panic!("{}: a row without a model", recipe.display()));
+            let opened = models.entry((name.clone(), model.guide().map(str::to_owned))).or_insert_with(|| {
                 let opened = stand_in(&name, &scratch);
-                match &model.guide {
+                match model.guide() {
                     Some(guide) => opened.guided_by(stand_in(guide, &scratch)).unwrap(),
                     None => opened,
                 }
@@ -304,7 +305,7 @@ pub fn settings() -> String {
         for row in spec.rows.iter().filter(|row| !row.name.as_deref().is_some_and(is_ours)) {
             let mut alike: Vec<(Vec<&str>, String)> = Vec::new();
             for (task, asking) in spec.tasks.iter().zip(&row.asks) {
-                let line = asked(task.task, asking, row.model.guide.as_deref());
+                let line = asked(task.task, asking, row.model.guide());
                 match alike.iter_mut().find(|(_, other)| *other == line) {
                     Some((tasks, _)) => tasks.push(&task.name),
                     None => alike.push((vec![&task.name], line)),
@@ -321,7 +322,7 @@ pub fn settings() -> String {
 
 /// Prompting of a task by a row, as cells of a table.
 fn asked(task: &Task, asking: &Asking, guide: Option<&str>) -> String {
-    let style = asking.prompt_style.as_deref().map_or(task.styles[0], |name| *task.style(name).unwrap());
+    let style = asking.ask.prompt_style.as_deref().map_or(task.styles[0], |name| *task.style(name).unwrap());
     let Value::Object(mut options) = serde_json::to_value(&asking.options).unwrap() else { panic!("no options") };
     let mut cell = |name: &str| match options.remove(name) {
         Some(Value::String(text)) => format!("`{text}`"),
@@ -335,7 +336,7 @@ fn asked(task: &Task, asking: &Asking, guide: Option<&str>) -> String {
         value => format!("{name} {value}"),
     });
     let beside: Vec<String> = guide.map(|guide| format!("guide {guide}")).into_iter().chain(beside).collect();
-    let shots = asking.shots.unwrap_or(style.shots);
+    let shots = asking.ask.shots.unwrap_or(style.shots);
     format!(
         "`{}` | {shots} | {length} | {block} | {decoder} | {cache} | {}",
         style.name,

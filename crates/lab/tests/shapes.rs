@@ -6,7 +6,7 @@ use demask::internals::{
     step::Mask,
     tensor::{ExpertGroups, ExpertShape, RouterRule, Score, Share},
 };
-use demask::{Options, Prompt};
+use demask::{Options, Prompt, Settings};
 use demask_lab::{outline::Outline, shapes::Like};
 
 fn text(name: &str) -> CheckpointText {

@@ -9,14 +9,14 @@ use std::{
 };
 
 use demask::{
-    Model,
+    Guides, LoadOptions, Model,
     internals::{DeviceOptions, Opened, checkpoint::HubOptions},
 };
 use demask_eval::{
     report::{self, ReportError},
     run::{
-        Asking, Combination, Item, Means, ModelSpec, Plan, Rehearsed, RowSpec, RunError, Runs, Spec, Store, StoreError,
-        TaskSpec, about_model, configuration, needs, outline, run, task,
+        AskOptions, Asking, Combination, Item, Means, ModelSpec, Plan, Rehearsed, RowSpec, RunError, RunOptions, Runs,
+        Spec, Store, StoreError, TaskSpec, about_model, configuration, needs, outline, run, task,
     },
 };
 use pyo3::{
@@ -26,7 +26,7 @@ use pyo3::{
 };
 use serde_json::{Map, Value};
 
-use crate::{error, load::Settings, options};
+use crate::{error, load, options};
 
 /// The problems of tasks, the methods of one model, and the results.
 ///
@@ -79,23 +79,23 @@ impl Evaluation {
         system: Option<String>,
     ) -> PyResult<Self> {
         let options = options::options(decoding)?;
-        let settings = Settings::read(keywords)?;
-        let asking = Asking { prompt_style, shots, shots_file, system, score, likelihood_draws, options };
+        let load = load::read(keywords)?;
+        let ask = AskOptions { prompt_style, shots, shots_file, system, score, likelihood_draws };
+        let asking = Asking { ask, options };
         let made = py.detach(|| {
-            let opened = settings.opened(model.as_ref(), &mut |_| true)?;
+            let opened = load::opened(model.as_deref(), &load, &mut |_| true)?;
+            let infos = opened.info().infos();
+            let guide = infos.get(1).filter(|_| asking.options.wants_guide());
             let model = ModelSpec {
-                model: model.map(|model| model.to_string_lossy().into_owned()),
-                guide: opened
-                    .info()
-                    .infos()
-                    .get(1)
-                    .filter(|_| asking.options.wants_guide())
-                    .map(|guide| guide.name().to_owned()),
-                no_prefix_cache: (settings.prefix_bytes == Some(0)).then_some(true),
-                ..ModelSpec::default()
+                load: LoadOptions {
+                    model: model.map(|model| model.to_string_lossy().into_owned()),
+                    guide: guide.map(|guide| Guides::one(guide.name())),
+                    ..LoadOptions::default()
+                },
+                run: RunOptions { no_prefix_cache: (load.prefix_cache == Some(0)).then_some(true) },
             };
             let spec = spec(&tasks, model, asking, data.as_deref(), subject.as_deref())?;
-            Self::of(spec, opened, settings, seed, limit)
+            Self::of(spec, opened, &load, seed, limit)
         });
         made.map_err(|failure| failure.raise(py))
     }
@@ -174,8 +174,9 @@ impl Evaluation {
 }
 
 impl Evaluation {
-    fn of(spec: Spec, opened: Opened, settings: Settings, seed: u64, limit: Option<usize>) -> Result<Self, Failure> {
-        let Settings { device, prefix_bytes, .. } = settings;
+    fn of(spec: Spec, opened: Opened, load: &LoadOptions, seed: u64, limit: Option<usize>) -> Result<Self, Failure> {
+        let device = load.device_options(&DeviceOptions::default());
+        let prefix_bytes = load.prefix_cache.map(|mebibytes| mebibytes << 20);
         let hub = HubOptions::from_env();
         let mut means = Means { hub: &hub, seed, limit, programs: false, watch: &mut |_| true };
         let plan = Plan::of(spec, &mut means)?;
@@ -264,7 +265,7 @@ fn spec(
         let known: Vec<_> = demask_eval::tasks::TASKS.iter().map(|task| task.name).collect();
         return Err(told(&format!("no task is given: name some of {}", known.join(", "))));
     }
-    if tasks.len() > 1 && (data.is_some() || subject.is_some() || asking.shots_file.is_some()) {
+    if tasks.len() > 1 && (data.is_some() || subject.is_some() || asking.ask.shots_file.is_some()) {
         return Err(told("`data`, `subject` and `shots_file` are of one task: name one"));
     }
     let mut specs: Vec<TaskSpec> = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use demask::internals::model_parts::Convention;
+use demask::internals::{DeviceOptions, model_parts::Convention};
 use demask_lab::{
     costs::{CostError, Predicted, Subject},
     doctor::Doctor,
@@ -13,7 +13,7 @@ use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
     error::{exception, raise},
-    load::Settings,
+    load,
     options::options,
 };
 
@@ -29,7 +29,7 @@ pub fn cost(
     acceptance: f64,
     keywords: &Bound<'_, PyDict>,
 ) -> PyResult<String> {
-    let (settings, options) = (Settings::read(settings)?, options(keywords)?);
+    let (load, options) = (load::read(settings)?, options(keywords)?);
     let refused = |what: String| exception(py, "OptionsError", &what);
     if prompt_length == 0 {
         return Err(refused("`prompt_tokens` is 0, expected at least 1".to_owned()));
@@ -41,11 +41,12 @@ pub fn cost(
         let like = like.parse().map_err(|error: SynthError| refused(error.to_string()))?;
         Outline::of_shape(like, None).map_err(|error| refused(error.to_string()))?
     } else {
-        let opened = py.detach(|| settings.opened(model.as_ref(), &mut |_| true));
+        let opened = py.detach(|| load::opened(model.as_deref(), &load, &mut |_| true));
         Outline::of(opened.map_err(|error| raise(py, &error))?)
     };
     let costs = py.detach(|| {
-        let (device, convention, seed) = (&settings.device, Convention::default(), options.seed.unwrap_or(0));
+        let device = &load.device_options(&DeviceOptions::default());
+        let (convention, seed) = (Convention::default(), options.seed.unwrap_or(0));
         let subject = Subject { outline: &outline, options: &options, device, convention, seed };
         subject.costs(prompt_length, &Predicted::Assumed(acceptance))
     });
@@ -60,8 +61,8 @@ pub fn cost(
 #[pyfunction]
 #[pyo3(signature = (settings: "dict[str, Any]"))]
 pub fn doctor(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<String> {
-    let settings = Settings::read(settings)?;
-    let found = py.detach(|| Doctor::look(&settings.device));
+    let device = load::read(settings)?.device_options(&DeviceOptions::default());
+    let found = py.detach(|| Doctor::look(&device));
     let found = found.map_err(|error| {
         exception(py, if error.is_usage() { "OptionsError" } else { "DeviceError" }, &error.to_string())
     })?;

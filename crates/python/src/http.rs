@@ -6,14 +6,18 @@ use std::{
 };
 
 use bytes::Bytes;
-use demask_serve::{Keys, Limits, Pending, ServiceConfig};
+use demask_serve::{Keys, Limits, Pending, ServeOptions, ServiceConfig};
 use http::{HeaderName, HeaderValue, Method, Request, Response, Uri};
-use pyo3::{prelude::*, types::PyBytes};
+use pyo3::{
+    prelude::*,
+    types::{PyBytes, PyDict},
+};
 
 use crate::{
     bell::Bell,
     engine::Engine,
     error::{exception, wrong_type},
+    options::set,
 };
 
 /// An OpenAI-compatible server over an engine, without sockets.
@@ -60,7 +64,7 @@ impl Service {
         names: Vec<String>,
         keys: Option<&str>,
         page: bool,
-        limits: Vec<(String, usize)>,
+        limits: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let keys = keys.map(Keys::parse).transpose();
         let keys = keys.map_err(|error| exception(py, "OptionsError", &error.to_string()))?.unwrap_or_default();
@@ -111,23 +115,20 @@ impl Service {
     }
 }
 
+/// Bounds of requests that a program may set; the others are a process's.
+const BOUNDS: [&str; 5] = ["max_queue", "max_gen_length", "max_body_bytes", "max_choices", "max_prompts"];
+
 /// The bounds of requests, from those that are given.
-fn bounds(given: Vec<(String, usize)>) -> PyResult<Limits> {
-    let mut limits = Limits::default();
+fn bounds(given: &Bound<'_, PyDict>) -> PyResult<Limits> {
+    let mut options = ServeOptions::default();
     for (name, value) in given {
-        let bound = match name.as_str() {
-            "max_queue" => &mut limits.places,
-            "max_gen_length" => &mut limits.gen_length,
-            "max_body_bytes" => &mut limits.body_bytes,
-            "max_choices" => &mut limits.choices,
-            "max_prompts" => &mut limits.prompts,
-            other => return Err(wrong_type(format!("{other} is no bound of requests"))),
-        };
-        *bound = value;
+        let name: String = name.extract()?;
+        if !BOUNDS.contains(&name.as_str()) {
+            return Err(wrong_type(format!("{name} is no bound of requests (known: {})", BOUNDS.join(", "))));
+        }
+        set(&mut options, &name, &value)?;
     }
-    // As the command has it: there is room for two of the largest bodies.
-    limits.all_bodies = limits.all_bodies.max(limits.body_bytes.saturating_mul(2));
-    Ok(limits)
+    options.limits().map_err(|error| exception(given.py(), "OptionsError", &error.to_string()))
 }
 
 /// A request's head.

@@ -1,5 +1,7 @@
 //! Values of Python as values of JSON, where options are read from.
 
+use std::path::PathBuf;
+
 use pyo3::{
     prelude::*,
     types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple},
@@ -40,6 +42,9 @@ fn nested(of: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
             Ok((key.extract::<String>()?, nested(&item, depth + 1)?))
         };
         return dict.iter().map(entry).collect::<PyResult<Map<_, _>>>().map(Value::Object);
+    }
+    if of.hasattr("__fspath__")? {
+        return Ok(Value::String(of.extract::<PathBuf>()?.to_string_lossy().into_owned()));
     }
     number(of)
 }

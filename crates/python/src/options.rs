@@ -1,6 +1,8 @@
 //! Keywords as options of a generation: the library's names, values and messages.
 
-use demask::{Error, Options, internals::OptionError};
+use demask::{Error, LoadOptions, Options, SettingError, Settings};
+use demask_serve::ServeOptions;
+use demask_settings::Field;
 use pyo3::{
     prelude::*,
     types::{PyDict, PyFloat},
@@ -12,11 +14,13 @@ use crate::{
     json,
 };
 
-/// The options of a generation, as JSON: for each its name, what it takes and what it is about.
+/// Declared settings as JSON, by the struct that has them: for each its name, what it takes, its default and what it is about.
 #[pyfunction]
 pub fn option_fields() -> String {
-    let field = |field: &demask::internals::OptionField| json!({"name": field.name, "takes": field.takes, "about": field.about});
-    Options::FIELDS.iter().map(field).collect::<Value>().to_string()
+    let field = |field: &Field| json!({"name": field.name, "takes": field.kind, "default": field.usual(), "about": field.about});
+    let fields = |fields: &[Field]| fields.iter().map(field).collect::<Value>();
+    let (load, service) = (fields(LoadOptions::FIELDS), fields(ServeOptions::FIELDS));
+    json!({"load": load, "service": service, "answer": fields(Options::FIELDS)}).to_string()
 }
 
 /// Reads keywords. What is `None` is not set.
@@ -32,7 +36,11 @@ pub fn options(keywords: &Bound<'_, PyDict>) -> PyResult<Options> {
     Ok(options)
 }
 
-fn set(options: &mut Options, name: &str, of: &Bound<'_, PyAny>) -> PyResult<()> {
+/// Sets a setting from a value of Python.
+///
+/// # Errors
+/// `TypeError` for an unknown name and for a value of another type, `OptionsError` for a wrong value.
+pub fn set<S: Settings>(settings: &mut S, name: &str, of: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = of.py();
     if let Ok(number) = of.cast::<PyFloat>()
         && !number.value().is_finite()
@@ -41,10 +49,10 @@ fn set(options: &mut Options, name: &str, of: &Bound<'_, PyAny>) -> PyResult<()>
     }
     let value = json::value(of)?;
     let kind = kind(&value);
-    options.set_json(name, value).map_err(|error| match error {
-        OptionError::Unknown(unknown) if unknown.what == "option" => wrong_type(unknown.to_string()),
-        OptionError::Value { option, found, expected } if mistaken(kind, &expected) => {
-            wrong_type(format!("`{option}` is {found}, expected {expected}"))
+    settings.set_json(name, value).map_err(|error| match error {
+        SettingError::Unknown(unknown) if unknown.what == S::WHAT => wrong_type(unknown.to_string()),
+        SettingError::Value { name, found, expected } if mistaken(kind, &expected) => {
+            wrong_type(format!("`{name}` is {found}, expected {expected}"))
         }
         error => raise(py, &Error::from(error)),
     })
@@ -68,7 +76,8 @@ fn mistaken(kind: char, expected: &str) -> bool {
         "a whole number from 0 on" => "i",
         "a number" => "if",
         "true or false" => "b",
-        _ => return kind == 'b' || (expected.starts_with("a name") && kind != 's'),
+        "a text" | "a name" => "s",
+        _ => return kind == 'b',
     };
     !right.contains(kind)
 }

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{SocketAddr, ToSocketAddrs},
+    net::SocketAddr,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU8, Ordering},
@@ -10,7 +10,8 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use demask_serve::http::{HttpConfig, Stop};
+use demask_serve::{ServeOptions, http::Stop};
+use demask_settings::List;
 use pyo3::prelude::*;
 
 use crate::{error::exception, http::Service};
@@ -42,16 +43,16 @@ impl Server {
         hosts: Option<Vec<String>>,
         origins: Vec<String>,
     ) -> PyResult<Self> {
-        let bare = host.trim_start_matches('[').trim_end_matches(']');
-        let found = (bare, port).to_socket_addrs().ok().and_then(|mut found| found.next());
         let refused = |what: String| exception(py, "OptionsError", &what);
-        let Some(address) = found else {
-            return Err(refused(format!(
-                "`host` is {host:?}, expected an address of this machine, such as 127.0.0.1 or 0.0.0.0"
-            )));
+        let options = ServeOptions {
+            host: Some(host.to_owned()),
+            port: Some(port),
+            allowed_host: hosts.map(List),
+            cors_origin: Some(origins).filter(|origins| !origins.is_empty()).map(List),
+            ..ServeOptions::default()
         };
-        let usual = HttpConfig::at(address.ip());
-        let config = HttpConfig { hosts: hosts.unwrap_or_else(|| usual.hosts.clone()), origins, ..usual };
+        let address = options.address().map_err(|error| refused(error.to_string()))?;
+        let config = options.http(address.ip()).map_err(|error| refused(error.to_string()))?;
         let server = demask_serve::http::Server::bind(address, service.inner(), config).map_err(|error| {
             refused(format!("cannot listen on {address} ({error}): choose another `host` or `port`"))
         })?;

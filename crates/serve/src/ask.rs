@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use demask::{
-    Class, Options, Tenant,
-    internals::{ModelInfo, OptionField, step::Mask, whole},
+    Class, Options, Settings, Tenant,
+    internals::{ModelInfo, step::Mask},
 };
+use demask_settings::{Field, whole};
 use serde_json::{Value, json};
 
 use crate::{
@@ -314,14 +315,14 @@ fn read_diffusion(
     options: &mut Options,
     names: &mut Names,
 ) -> Result<(), Refusal> {
-    for OptionField { name, .. } in decoding() {
+    for Field { name, .. } in decoding() {
         if let Some(value) = fields.take(name) {
             set(options, names, name, value, name)?;
         }
     }
     let mut threshold = fields.number("threshold")?.map(|tau| (tau, "threshold"));
     if let Some(mut nested) = nested {
-        for OptionField { name, .. } in decoding() {
+        for Field { name, .. } in decoding() {
             if let Some(value) = nested.take(name) {
                 set(options, names, name, value, &format!("diffusion.{name}"))?;
             }

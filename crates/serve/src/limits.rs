@@ -24,20 +24,3 @@ pub struct Limits {
     /// Answers that are made or wait at the same time.
     pub places: usize,
 }
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            body_bytes: 2 << 20,
-            all_bodies: 64 << 20,
-            gen_length: 4096,
-            choices: 16,
-            prompts: 64,
-            stops: 16,
-            stop_bytes: 256,
-            top_logprobs: 20,
-            listed: 1 << 20,
-            places: 256,
-        }
-    }
-}

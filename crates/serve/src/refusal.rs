@@ -1,7 +1,7 @@
 //! Refusals in the envelope that clients of OpenAI's interface read: what was found, what is expected, what to try.
 
 use bytes::Bytes;
-use demask::internals::OptionError;
+use demask::SettingError;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 
@@ -189,7 +189,7 @@ impl From<demask::Error> for Refusal {
             | demask::Error::InfillUnsupported { .. }
             | demask::Error::NoHole
             | demask::Error::BadHole { .. } => Self::parameter(PROMPT, message),
-            demask::Error::Option(OptionError::Value { option, .. })
+            demask::Error::Option(SettingError::Value { name: option, .. })
             | demask::Error::InfillLength { option }
             | demask::Error::Meaningless { option, .. } => Self::parameter(option, message),
             demask::Error::UnknownGuide { .. } | demask::Error::WhichGuide { .. } => {

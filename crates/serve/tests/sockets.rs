@@ -12,7 +12,7 @@ use std::{
 };
 
 use demask_serve::{
-    Keys, Limits, ServiceConfig,
+    Keys, Limits, ServeOptions, ServiceConfig,
     http::{HttpConfig, Server, Stop},
 };
 use serde_json::{Value, json};
@@ -498,7 +498,9 @@ fn hosts_and_origins() {
         assert!(answer.error("message").contains("expected one of localhost, 127.0.0.1"), "{answer:?}");
     }
     // Another address of this machine is called by itself.
-    assert!(HttpConfig::at("127.0.0.2".parse().unwrap()).hosts.contains(&"127.0.0.2".to_owned()));
+    assert!(
+        ServeOptions::default().http("127.0.0.2".parse().unwrap()).unwrap().hosts.contains(&"127.0.0.2".to_owned())
+    );
     // Who only asks how it is knows an address and no name.
     for path in ["/health", "/v1/health", "/ready", "/ping", "/live", "/metrics"] {
         assert_eq!(get(path, "Host: 10.1.2.3:8080\r\n").status, 200, "{path}");

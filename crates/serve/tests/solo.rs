@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use demask::{Generation, Model, Options, Prompt, Segment};
+use demask::{Generation, Model, Options, Prompt, Segment, Settings};
 use demask_serve::{Limits, Reply, Service, ServiceConfig};
 use serde_json::{Map, Value, json};
 

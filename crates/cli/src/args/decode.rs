@@ -1,125 +1,30 @@
-//! Options of decoding as flags: the one place that knows which flag is which option.
+//! Options of decoding as flags.
 
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, Args, Command};
 use demask::Options;
 
+use super::flags::{Flags, OfDecoding, flag};
+
 /// Options of the decoding. Options that are not typed are chosen to fit the model.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct DecodeArgs {
-    /// System message.
+    /// System message
+    #[arg(long, value_name = "TEXT", help_heading = "Decoding")]
     pub system: Option<String>,
-    /// Model that judges drafts.
+    /// Model that judges drafts, with --decoder guided
+    #[arg(long, value_name = "MODEL", help_heading = "Decoding")]
     pub guide: Option<String>,
-    /// Options by their names, with the text behind their flags; that of a switch is `true`.
-    pub typed: Vec<(&'static str, String)>,
+    /// Options by their names.
+    #[command(flatten)]
+    pub options: Flags<Options, OfDecoding>,
 }
 
-/// A flag: the option's name, what stands for its value in the help, and what it does.
-struct Flag(&'static str, &'static str, &'static str);
-
-const SYSTEM: &str = "system";
-const GUIDE: &str = "guide";
-
-/// All flags of decoding. Each is spelled as its option, with hyphens.
-const FLAGS: &[Flag] = &[
-    Flag(SYSTEM, "TEXT", "System message"),
-    Flag("gen_length", "N", "Positions to decode; under full attention an input of the answer"),
-    Flag("max_tokens", "N", "Tokens that the answer may have at most"),
-    Flag("block_length", "N", "Positions of a block"),
-    Flag("steps", "N", "Denoising steps over all blocks"),
-    Flag("remasking", "NAME", "Ranking of predictions: low_confidence, random, margin, entropy, left_to_right, ..."),
-    Flag("schedule", "NAME", "Rule by which steps share the masks: even, dream, dream_total, linear, rnd1"),
-    Flag("eps", "E", "End of the time of schedule dream"),
-    Flag("temperature", "T", "Temperature of tokens; 0: the most probable one"),
-    Flag("alg_temp", "T", "Temperature of the order of commits; 0: the best first"),
-    Flag("top_p", "P", "Probability kept by top-p filtering"),
-    Flag("top_k", "K", "Tokens kept by top-k filtering"),
-    Flag("cfg_scale", "SCALE", "Scale of classifier-free guidance; 0: none"),
-    Flag("decoder", "SPEC", "Decoder, as name or name:key=value,key=value"),
-    Flag("cache", "SPEC", "Cache policy, as name or name:key=value,key=value"),
-    Flag("top_logprobs", "N", "Log-probability of each token and of the N most probable ones beside it, with --json"),
-    Flag(GUIDE, "MODEL", "Model that judges drafts, with --decoder guided"),
-    Flag("stop", "TEXT", "Text that ends the answer (may be given several times)"),
-    Flag("include_stop", "", "Keep the stop text that ended the answer at its end"),
-    Flag("stop_token_ids", "IDS", "Token ids that end the answer beside the model's own, as 1,2,3"),
-    Flag("ignore_eos", "", "Decode all positions, end tokens are tokens like any other"),
-    Flag("no_early_stop", "", "Go on behind an end token; the answer still ends there"),
-    Flag(
-        "stop_rule",
-        "RULE",
-        "Rule for an early end: prefix, prefix-fill, block, whole-block, fill, end-run:run=N, never",
-    ),
-    Flag("split_special", "BOOL", "Read control tokens from the template alone, not from messages [default: true]"),
-    Flag("deadline_ms", "MS", "Time after which the answer ends with what is settled"),
-    Flag("suppress_eos", "", "Never predict the end-of-text token"),
-    Flag("eos_confidence_zero", "", "Predict end tokens with confidence 0"),
-];
-
-/// Returns the flag of an option, or of anything else that is named like one: `gen_length` is `--gen-length`.
-pub fn flag(name: &str) -> String {
-    format!("--{}", name.replace('_', "-"))
-}
-
-impl Flag {
-    fn argument(&self) -> Arg {
-        let Self(name, value, help) = *self;
-        let field = Options::FIELDS.iter().find(|field| field.name == name);
-        let action = match field {
-            Some(field) if field.switch && value.is_empty() => ArgAction::SetTrue,
-            Some(field) if field.many => ArgAction::Append,
-            _ => ArgAction::Set,
-        };
-        let argument = Arg::new(name).long(name.replace('_', "-")).help(help).help_heading("Decoding").action(action);
-        if value.is_empty() { argument } else { argument.value_name(value) }
-    }
-}
-
-/// Flags that version 0.1.0 had: read, so that the refusal of their option is heard.
-const GONE: &[Flag] = &[Flag("cost_curve", "FILE", "")];
-
-impl Args for DecodeArgs {
-    fn augment_args(command: Command) -> Command {
-        command.args(FLAGS.iter().map(Flag::argument)).args(GONE.iter().map(|flag| flag.argument().hide(true)))
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
-}
-
-impl FromArgMatches for DecodeArgs {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut args = Self::default();
-        args.update_from_arg_matches(matches)?;
-        Ok(args)
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        for &Flag(name, value, _) in FLAGS.iter().chain(GONE) {
-            if value.is_empty() {
-                if matches.get_flag(name) {
-                    self.typed.push((name, "true".to_owned()));
-                }
-                continue;
-            }
-            for text in matches.get_many::<String>(name).into_iter().flatten().cloned() {
-                match name {
-                    SYSTEM => self.system = Some(text),
-                    GUIDE => self.guide = Some(text),
-                    _ => self.typed.push((name, text)),
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Turns the names of options in a message, which stand in backticks, into the flags of this command line.
+/// Turns the names of options in a message, which are in backticks, into the flags of this command line.
 pub fn in_flags(message: &str) -> String {
     let known = flags_of(&super::command());
     let mut pieces = message.split('`');
     let mut told = pieces.next().unwrap_or_default().to_owned();
-    // Pieces at odd places stood between two backticks, if the last of them was closed.
+    // Pieces at odd places were between two backticks, if the last of them was closed.
     let rest: Vec<&str> = pieces.collect();
     for (place, piece) in rest.iter().enumerate() {
         let (inside, closed) = (place % 2 == 0, place + 1 < rest.len());
@@ -146,6 +51,8 @@ fn flags_of(command: &Command) -> Vec<String> {
 mod tests {
     use std::ffi::OsStr;
 
+    use clap::FromArgMatches;
+
     use super::*;
 
     fn read(typed: &[&str]) -> DecodeArgs {
@@ -154,28 +61,20 @@ mod tests {
     }
 
     #[test]
-    fn every_option_has_one_flag_and_every_flag_its_option() {
-        // The seed is a flag of every command, and a command has one guide, whose flag names its model.
-        let options = Options::FIELDS.iter().map(|field| field.name).filter(|name| !["seed", GUIDE].contains(name));
-        let mut names: Vec<_> = options.chain([SYSTEM, GUIDE]).collect();
-        let mut flags: Vec<_> = FLAGS.iter().map(|flag| flag.0).collect();
-        names.sort_unstable();
-        flags.sort_unstable();
-        assert_eq!(flags, names);
-        for Flag(name, value, _) in FLAGS {
-            let field = Options::FIELDS.iter().find(|field| field.name == *name);
-            // A switch that is on by default has a value, with which it is turned off.
-            let is_bare = field.is_some_and(|field| field.switch) && *name != "split_special";
-            assert_eq!(value.is_empty(), is_bare, "{name}");
-        }
-    }
-
-    #[test]
-    fn what_is_typed_is_kept_in_the_order_of_the_flags() {
+    fn typed_flags_become_options() {
         let args = read(&["--stop", "a", "--guide", "g", "--ignore-eos", "--stop=b", "--steps", "4"]);
-        let typed = [("steps", "4"), ("stop", "a"), ("stop", "b"), ("ignore_eos", "true")];
-        assert_eq!(args.typed, typed.map(|(name, text)| (name, text.to_owned())));
+        let options = Options {
+            steps: Some(4),
+            stop: Some(vec!["a".into(), "b".into()]),
+            ignore_eos: Some(true),
+            ..Options::default()
+        };
+        assert_eq!(args.options.settings().unwrap(), options);
         assert_eq!((args.guide.as_deref(), args.system), (Some("g"), None));
+        let refused = read(&["--steps", "x"]).options.settings().unwrap_err().to_string();
+        assert_eq!(refused, "`steps` is \"x\", expected a whole number from 0 on");
+        let removed = read(&["--cost-curve", "x"]).options.settings().unwrap_err().to_string();
+        assert!(removed.starts_with("`cost_curve` was removed, version 0.1.0 had it"), "{removed}");
     }
 
     #[test]

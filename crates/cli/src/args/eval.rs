@@ -1,8 +1,12 @@
 //! Arguments of `eval`, as they are typed.
 
 use clap::{Args, Subcommand, ValueEnum};
+use demask_eval::run::{AskOptions, RunOptions};
 
-use super::{DecodeArgs, Path};
+use super::{
+    DecodeArgs, Path,
+    flags::{All, Flags, OfAsking},
+};
 
 /// Ways to run the programs that a model writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -27,21 +31,9 @@ pub struct EvalArgs {
     /// The first N problems of each task [default: all]
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
-    /// Solved problems in each prompt [default: the task's own number]
-    #[arg(long, value_name = "N")]
-    pub shots: Option<usize>,
-    /// Solved problems for --shots, in the form of the task's file
-    #[arg(long, value_name = "FILE")]
-    pub shots_file: Option<Path>,
-    /// Wording of the prompts [default: the task's first style]
-    #[arg(long, value_name = "NAME")]
-    pub prompt_style: Option<String>,
-    /// Way of answering: generate (answers are written), likelihood (of each option, in multiple choice)
-    #[arg(long, value_name = "NAME")]
-    pub score: Option<String>,
-    /// Masks drawn for the likelihood of an option [default: 128]
-    #[arg(long, value_name = "N")]
-    pub likelihood_draws: Option<usize>,
+    /// How tasks are asked.
+    #[command(flatten)]
+    pub ask: Flags<AskOptions, OfAsking>,
     /// Let tasks whose answers are programs run them, confined; `=complete` refuses to where any part is missing, Landlock
     /// and cgroups included; `=unconfined` runs them even where the kernel lacks a part of the confinement
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "confined")]
@@ -58,9 +50,9 @@ pub struct EvalArgs {
     /// Problems that are answered at the same time [default: 1]
     #[arg(long, value_name = "N")]
     pub batch: Option<usize>,
-    /// Compute every prompt as a whole, exemplars included, as papers do: for seconds that are compared with theirs
-    #[arg(long)]
-    pub no_prefix_cache: bool,
+    /// Settings of the run.
+    #[command(flatten)]
+    pub run: Flags<RunOptions, All>,
     /// Values of decoding flags whose product is run: "decoder=static|freedave:d=4;cache=none|dual"
     #[arg(long, value_name = "SPEC")]
     pub sweep: Option<String>,

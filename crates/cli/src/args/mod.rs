@@ -6,6 +6,7 @@ mod cost;
 mod decode;
 #[cfg(feature = "eval")]
 mod eval;
+mod flags;
 mod generate;
 #[cfg(feature = "serve")]
 pub mod serve;
@@ -14,15 +15,15 @@ mod tools;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
+use demask::LoadOptions;
 
 #[cfg(feature = "analyze")]
 pub use analyze::{AcceptanceArgs, AnalyzeArgs, AnalyzeCommand, PathArgs, StabilityArgs, StalenessArgs, SubjectArgs};
 pub use cost::CostArgs;
-#[cfg(feature = "eval")]
-pub use decode::flag;
 pub use decode::{DecodeArgs, in_flags};
 #[cfg(feature = "eval")]
 pub use eval::{CodeExecution, EvalArgs, RecipeArgs, RecipeCommand, ReportArgs, TuneArgs};
+pub use flags::{Flags, Group, OfModel, flag};
 pub use generate::{ChatArgs, GenerateArgs};
 pub use tools::{
     AttentionArgs, BenchArgs, BenchCommand, BenchGenerateArgs, CompletionsArgs, InspectArgs, LinearArgs, LogitsArgs,
@@ -57,33 +58,9 @@ pub struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Shared")]
 pub struct SharedArgs {
-    /// Model: a directory, a .gguf file, or org/name of a hub [default: the built-in demo]
-    #[arg(long, global = true, value_name = "PATH|ORG/NAME")]
-    pub model: Option<String>,
-    /// Family that the model's files are read as, where they do not tell: NAME or NAME:shift=0|1,block=N|none,mask=ID
-    #[arg(long, global = true, value_name = "NAME[:...]")]
-    pub family: Option<String>,
-    /// Adapter (PEFT LoRA) beside the model: a directory, or org/name of a hub
-    #[arg(long, global = true, value_name = "DIR|ORG/NAME")]
-    pub adapter: Option<String>,
-    /// Rows that take the adapter: auto, masks (texts stay the model's own), all, or merged into the weights at load
-    #[arg(long, global = true, value_name = "USE")]
-    pub adapter_use: Option<String>,
-    /// Device: auto (the processor), cpu, cuda, cuda:N (experimental)
-    #[arg(long, global = true, value_name = "DEVICE")]
-    pub device: Option<String>,
-    /// Numbers of weights and products: auto, f32, bf16
-    #[arg(long, global = true, value_name = "DTYPE")]
-    pub dtype: Option<String>,
-    /// Quantisation of weights at load: none, q8, q4
-    #[arg(long, global = true, value_name = "FORMAT")]
-    pub quantize: Option<String>,
-    /// Inputs of products: auto, plain (as --dtype says), int8 (quantised weights)
-    #[arg(long, global = true, value_name = "FORMAT")]
-    pub activations: Option<String>,
-    /// Threads [default: one for each core]
-    #[arg(long, global = true, value_name = "N")]
-    pub threads: Option<usize>,
+    /// Model, device and number formats.
+    #[command(flatten)]
+    pub model: Flags<LoadOptions, OfModel>,
     /// Key of all randomness [default: 0]
     #[arg(long, global = true, value_name = "N")]
     pub seed: Option<u64>,

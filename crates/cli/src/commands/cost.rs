@@ -28,6 +28,9 @@ pub fn run(settings: &Settings, args: &CostArgs) -> anyhow::Result<()> {
     refuse_deadline(&options)?;
     refuse(args)?;
     let guide = guide(&args.decode, &options)?;
+    if args.like.is_some() && settings.names_model {
+        return Err(usage("found --like and --model, expected one of them: omit the other"));
+    }
     let outline = outline(args.like.as_deref(), &settings.source, guide.as_ref(), settings.screen)?;
     let replay = args.replay.as_deref().map(recorded).transpose()?;
     let recorded_length = replay.as_ref().map(|replay| replay.prompt_tokens);

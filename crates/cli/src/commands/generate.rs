@@ -68,7 +68,7 @@ pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
 
 /// Returns what to say if nobody named a model and the built-in one plainly cannot know the answer.
 fn beyond_the_demo(source: &Source, prompt: &Prompt) -> Option<String> {
-    let (Source::Demo, Prompt::Chat(messages)) = (source, prompt) else { return None };
+    let (None, Prompt::Chat(messages)) = (source.name(), prompt) else { return None };
     let why = demo::beyond(&messages.last()?.content)?;
     Some(format!(
         "note: the built-in demo solves small word problems and knows nothing else ({why}); for other questions name a \

@@ -7,13 +7,11 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
+use demask::SettingError;
+use demask_serve::ServeOptions;
+use demask_settings::layers::Layered;
 
-use crate::{
-    args::serve::{HealthArgs, Setting},
-    env,
-    exit::usage,
-    output,
-};
+use crate::{args::serve::HealthArgs, exit::usage, output};
 
 /// Bytes of a response that are read.
 const MOST: u64 = 64 << 10;
@@ -22,7 +20,7 @@ const MOST: u64 = 64 << 10;
 pub fn run(args: &HealthArgs) -> anyhow::Result<()> {
     let address = match &args.url {
         Some(url) => url.clone(),
-        None => format!("http://127.0.0.1:{}", port(env::of_flag("port")?)?),
+        None => format!("http://127.0.0.1:{}", port()?),
     };
     let (host, path) = parts(&address)?;
     let time = Duration::from_secs(args.timeout.unwrap_or(5));
@@ -36,10 +34,10 @@ pub fn run(args: &HealthArgs) -> anyhow::Result<()> {
 }
 
 /// The port of a server on this machine, by the variable that it is started with.
-fn port(variable: Option<(String, String)>) -> anyhow::Result<u16> {
-    let Some((variable, text)) = variable else { return Ok(8080) };
-    let wrong = |expected| usage(format!("{variable} is {text:?}, {expected}"));
-    u16::read(text.trim(), &(0..=u64::MAX)).map_err(wrong)
+fn port() -> Result<u16, SettingError> {
+    let mut server = Layered::new(ServeOptions::default());
+    server.add_environment(|name| name == "port", |name| std::env::var_os(name))?;
+    Ok(server.settings().port())
 }
 
 /// The host with its port, and the path.
@@ -121,16 +119,6 @@ mod tests {
         for wrong in ["127.0.0.1:8080", "https://x", "http://", "http://a b/", "http://x/\r\nEvil: 1", "http://u:p@x"] {
             let refused = parts(wrong).unwrap_err().to_string();
             assert!(refused.ends_with("expected http://HOST:PORT, without TLS"), "{refused}");
-        }
-    }
-
-    #[test]
-    fn the_port_is_the_variables() {
-        let of = |text: &str| port(Some(("DEMASK_PORT".to_owned(), text.to_owned())));
-        assert_eq!((port(None).unwrap(), of("9").unwrap()), (8080, 9));
-        for text in ["x", "65536", "-1", "80 81"] {
-            let refused = of(text).unwrap_err().to_string();
-            assert_eq!(refused, format!("DEMASK_PORT is {text:?}, expected a whole number from 0 to 65535"));
         }
     }
 

@@ -12,7 +12,12 @@ use demask::internals::{
 use demask::{AdapterChoice, DeviceChoice, DtypeChoice, WeightChoice};
 use serde::Serialize;
 
-use crate::{args::InspectArgs, exit::usage, load::Source, output, settings::Settings};
+use crate::{
+    args::{InspectArgs, SharedArgs},
+    exit::usage,
+    output,
+    settings::Settings,
+};
 
 /// Positions that K/V memory is shown for.
 const POSITIONS: usize = 1000;
@@ -133,15 +138,21 @@ struct Memory {
     widened: Vec<KeptMatrices>,
 }
 
-/// Runs the command.
-pub fn run(settings: &Settings, args: InspectArgs) -> anyhow::Result<()> {
-    let source = match (args.location, &settings.source) {
-        (Some(_), Source::Named(_)) => {
+/// The model of the argument is the one that flags name elsewhere.
+pub fn shared(mut shared: SharedArgs, args: &InspectArgs) -> anyhow::Result<SharedArgs> {
+    match &args.location {
+        Some(_) if shared.model.text("model").is_some() => {
             return Err(usage("found a model in the argument and in --model, expected one: omit the other"));
         }
-        (Some(location), Source::Demo) => location.into(),
-        (None, source) => source.clone(),
-    };
+        Some(location) => shared.model.replace("model", location),
+        None => {}
+    }
+    Ok(shared)
+}
+
+/// Runs the command.
+pub fn run(settings: &Settings) -> anyhow::Result<()> {
+    let source = &settings.source;
     let report = report(&source.checkpoint(settings.screen)?, settings.asked())?;
     if settings.screen.json { output::json(&report) } else { Ok(output::text(&told(&report))?) }
 }

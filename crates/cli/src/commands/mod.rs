@@ -34,12 +34,13 @@ use crate::{
 pub fn run(Cli { shared, command }: Cli) -> anyhow::Result<()> {
     let shared = match &command {
         Command::Bench(args) => bench::shared(shared, &args.command)?,
+        Command::Inspect(args) => inspect::shared(shared, args)?,
         _ => shared,
     };
     #[cfg(feature = "serve")]
     let command = match command {
         // Its file and environment may name the model, too.
-        Command::Serve(args) => return serve::run(shared, *args),
+        Command::Serve(args) => return serve::run(&shared, &args),
         // Neither a model nor a device is needed.
         Command::Health(args) => return health::run(&args),
         other => other,
@@ -67,7 +68,7 @@ pub fn run(Cli { shared, command }: Cli) -> anyhow::Result<()> {
         #[cfg(feature = "eval")]
         Command::Tune(args) => tune::run(&settings, &args),
         Command::Logits(args) => logits::run(&settings, &args),
-        Command::Inspect(args) => inspect::run(&settings, args),
+        Command::Inspect(_) => inspect::run(&settings),
         Command::Doctor => doctor::run(&settings),
         Command::Synth(args) => synth::run(&settings, &args),
         Command::Cost(args) => cost::run(&settings, &args),

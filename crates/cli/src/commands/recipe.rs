@@ -53,9 +53,9 @@ fn list(json: bool) -> anyhow::Result<()> {
 fn line(recipe: &Recipe) -> anyhow::Result<Line> {
     let spec = recipe.spec(None)?;
     let mut models: Vec<String> = Vec::new();
-    for name in spec.rows.iter().flat_map(|row| [&row.model.model, &row.model.guide]).flatten() {
-        if !models.contains(name) {
-            models.push(name.clone());
+    for name in spec.rows.iter().flat_map(|row| [row.model.load.model.as_deref(), row.model.guide()]).flatten() {
+        if !models.iter().any(|known| known == name) {
+            models.push(name.to_owned());
         }
     }
     Ok(Line { name: recipe.name, title: spec.heading.title, source: spec.heading.source, models })

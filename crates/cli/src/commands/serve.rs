@@ -1,54 +1,50 @@
 //! `demask serve`: what flags, environment and file come to, a model, and the server around it.
 
-use std::{
-    net::{IpAddr, SocketAddr, ToSocketAddrs},
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use anyhow::{Context, anyhow};
-use demask::{Model, internals::decode::names::nearest, plain};
+use demask::{LoadOptions, Model, Settings as _, plain};
 use demask_serve::{
-    Keys, Limits, Service, ServiceConfig,
-    http::{HttpConfig, Server, Stop, host, origin},
+    Keys, Limits, ServeOptions, Service, ServiceConfig,
+    http::{HttpConfig, Server, Stop},
 };
+use demask_settings::{Guide, layers::Layered, toml::Reader};
 
 use crate::{
-    args::{
-        SharedArgs,
-        serve::{List, MODEL_NAMES, ServeArgs, fill_shared, shared_lines},
-    },
+    args::{SharedArgs, serve::ServeArgs},
     env,
     exit::usage,
     interrupt,
     load::{Source, load},
     notify::Manager,
     output::{self, Screen},
-    serve_file,
     settings::Settings,
 };
 
 /// Serves until it is asked to stop.
-pub fn run(mut shared: SharedArgs, args: ServeArgs) -> anyhow::Result<()> {
-    let mut args = args;
-    from_environment(&mut shared, &mut args)?;
-    if let Some(path) = args.config.clone() {
-        from_file(&path, &mut shared, &mut args)?;
+pub fn run(shared: &SharedArgs, args: &ServeArgs) -> anyhow::Result<()> {
+    let mut flags = shared.model.settings()?;
+    flags.fill(args.model.settings()?);
+    let (mut model, mut server) = (Layered::new(flags), Layered::new(args.serve.settings()?));
+    model.add_environment(|_| true, |name| std::env::var_os(name))?;
+    server.add_environment(|_| true, |name| std::env::var_os(name))?;
+    if let Some(path) = &args.config {
+        add_file(path, &mut model, &mut server)?;
     }
     if args.print_config {
-        let lines = [shared_lines(&shared), args.lines()].concat();
+        let lines = [model.lines(), server.lines()].concat();
         return Ok(output::text(&(lines.join("\n") + "\n"))?);
     }
-    let settings = Settings::resolve(&shared)?;
-    let address = address(&args)?;
-    let (limits, http, keys) = (limits(&args)?, http(&args, address.ip())?, keys(&args)?);
-    serve(&settings, &args, address, limits, http, keys)
+    let settings = Settings::of(shared, &model)?;
+    let options = server.settings();
+    let address = options.address()?;
+    let (limits, http, keys) = (options.limits()?, options.http(address.ip())?, keys(options)?);
+    serve(&settings, options, address, limits, http, keys)
 }
 
 fn serve(
     settings: &Settings,
-    args: &ServeArgs,
+    options: &ServeOptions,
     address: SocketAddr,
     limits: Limits,
     http: HttpConfig,
@@ -56,25 +52,27 @@ fn serve(
 ) -> anyhow::Result<()> {
     let screen = settings.screen;
     let device = settings.device()?;
+    let load_options = &settings.source.0;
     let mut opened = settings.source.open(screen)?;
     let weights = opened.fingerprint();
-    for guide in &args.guides {
-        opened = match guide.split_once('=') {
-            Some((name, model)) => opened.guided_by_named(name, Source::from(model.to_owned()).open(screen)?)?,
-            None => opened.guided_by(Source::from(guide.clone()).open(screen)?)?,
+    for Guide { name, model } in load_options.guide.iter().flat_map(|guides| &guides.0) {
+        let guide = Source::from(model.clone()).open(screen)?;
+        opened = match name {
+            Some(name) => opened.guided_by_named(name, guide)?,
+            None => opened.guided_by(guide)?,
         };
     }
     let model = load(opened, &device, &[], screen)?;
-    keep_prefixes(&model, args.prefix_cache, screen)?;
-    model.set_preemption(!args.no_preemption)?;
+    keep_prefixes(&model, load_options.prefix_cache, screen)?;
+    model.set_preemption(options.no_preemption != Some(true))?;
     let open = keys.is_empty();
     let config = ServiceConfig {
-        names: args.served_model_name.clone().unwrap_or_default().0,
+        names: options.served_model_name.clone().unwrap_or_default().0,
         limits,
         keys: Arc::new(keys),
-        page: !args.no_ui,
+        page: options.no_ui != Some(true),
         weights,
-        log: if args.no_log || screen.quiet {
+        log: if options.no_log == Some(true) || screen.quiet {
             Arc::new(|_| {})
         } else {
             Arc::new(|line| output::note(&line.to_string()))
@@ -141,111 +139,22 @@ fn until_stopped(server: Server, model: Model, manager: &mut Manager, asked: imp
     }
 }
 
-/// Reads what the environment says of flags that are not set.
-fn from_environment(shared: &mut SharedArgs, args: &mut ServeArgs) -> anyhow::Result<()> {
-    for name in MODEL_NAMES.iter().chain(ServeArgs::NAMES) {
-        if let Some((variable, text)) = env::of_flag(name)? {
-            set(shared, args, name, &text).map_err(|expected| usage(format!("{variable} is {text:?}, {expected}")))?;
+/// Reads what a file says of the model and of the server.
+fn add_file(path: &Path, model: &mut Layered<LoadOptions>, server: &mut Layered<ServeOptions>) -> anyhow::Result<()> {
+    let text = plain::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    for entry in (Reader { path, text: &text }).parse()?.entries() {
+        if !model.add_entry(entry)? && !server.add_entry(entry)? {
+            let fields = LoadOptions::FIELDS.iter().chain(ServeOptions::FIELDS);
+            return Err(entry.unknown("a server", &fields.map(|field| field.name).collect::<Vec<_>>()).into());
         }
     }
     Ok(())
-}
-
-/// Reads what a file says of flags that are not set.
-fn from_file(path: &Path, shared: &mut SharedArgs, args: &mut ServeArgs) -> anyhow::Result<()> {
-    let shown = path.display();
-    let text = plain::read(path).with_context(|| format!("cannot read {shown}"))?;
-    for (name, text) in &serve_file::entries(&text).map_err(|wrong| usage(format!("{shown}, {wrong}")))? {
-        match set(shared, args, name, text) {
-            Ok(true) => {}
-            Ok(false) => return Err(unknown(path, name)),
-            Err(expected) => return Err(usage(format!("{shown}: {name} is {text:?}, {expected}"))),
-        }
-    }
-    Ok(())
-}
-
-fn set(shared: &mut SharedArgs, args: &mut ServeArgs, name: &str, text: &str) -> Result<bool, String> {
-    Ok(fill_shared(shared, name, text)? || args.fill(name, text)?)
-}
-
-fn unknown(path: &Path, name: &str) -> anyhow::Error {
-    let known: Vec<&str> = MODEL_NAMES.iter().chain(ServeArgs::NAMES).copied().collect();
-    let near = nearest(name, &known).map(|near| format!(", did you mean {near}?")).unwrap_or_default();
-    usage(format!("{}: unknown key {name:?}{near} (known: {})", path.display(), known.join(", ")))
-}
-
-fn address(args: &ServeArgs) -> anyhow::Result<SocketAddr> {
-    let (host, port) = (args.host.as_deref().unwrap_or("127.0.0.1"), args.port.unwrap_or(8080));
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let found = (bare, port).to_socket_addrs().ok().and_then(|mut found| found.next());
-    found.ok_or_else(|| {
-        usage(format!("--host is {host:?}, expected an address of this machine, such as 127.0.0.1 or 0.0.0.0"))
-    })
-}
-
-fn limits(args: &ServeArgs) -> anyhow::Result<Limits> {
-    let defaults = Limits::default();
-    let body_bytes = args.max_body_bytes.unwrap_or(defaults.body_bytes);
-    // One key of several has half of it at least.
-    let least = 2 * body_bytes;
-    let all_bodies = args.max_body_memory.map_or(defaults.all_bodies.max(least), |memory| memory << 20);
-    if all_bodies < least {
-        let memory = all_bodies >> 20;
-        return Err(usage(format!(
-            "a body may have {body_bytes} bytes and all together {memory} MiB, expected room for two: raise \
-             --max-body-memory, or lower --max-body-bytes"
-        )));
-    }
-    Ok(Limits {
-        body_bytes,
-        all_bodies,
-        gen_length: args.max_gen_length.unwrap_or(defaults.gen_length),
-        choices: args.max_choices.unwrap_or(defaults.choices),
-        prompts: args.max_prompts.unwrap_or(defaults.prompts),
-        places: args.max_queue.unwrap_or(defaults.places),
-        ..defaults
-    })
-}
-
-fn http(args: &ServeArgs, address: IpAddr) -> anyhow::Result<HttpConfig> {
-    let defaults = HttpConfig::at(address);
-    let seconds = |given: Option<u64>, default: Duration| given.map_or(default, Duration::from_secs);
-    let hosts = listed("--allowed-host", args.allowed_host.as_ref(), host)?;
-    let origins = listed("--cors-origin", args.cors_origin.as_ref(), origin)?;
-    Ok(HttpConfig {
-        connections: args.max_connections.unwrap_or(defaults.connections),
-        per_address: args.max_connections_per_address.unwrap_or(defaults.per_address),
-        head_time: seconds(args.head_timeout, defaults.head_time),
-        body_time: seconds(args.body_timeout, defaults.body_time),
-        write_time: seconds(args.write_timeout, defaults.write_time),
-        stream_interval: args.stream_interval.map_or(defaults.stream_interval, Duration::from_millis),
-        heartbeat: seconds(args.heartbeat, defaults.heartbeat),
-        drain_time: seconds(args.drain_timeout, defaults.drain_time),
-        drain_notice: seconds(args.drain_notice, defaults.drain_notice),
-        hosts: hosts.unwrap_or(defaults.hosts),
-        origins: origins.unwrap_or_default(),
-    })
-}
-
-/// The names of a setting, each as requests have it: one that never takes effect is refused before anything is served.
-fn listed(
-    flag: &str,
-    list: Option<&List>,
-    read: fn(&str) -> Result<&str, String>,
-) -> anyhow::Result<Option<Vec<String>>> {
-    let Some(List(names)) = list else { return Ok(None) };
-    if names.is_empty() {
-        return Err(usage(format!("{flag} names nothing: name one, or omit it")));
-    }
-    let name = |name: &String| read(name).map(str::to_owned).map_err(|why| usage(format!("{flag}: {why}")));
-    names.iter().map(name).collect::<anyhow::Result<_>>().map(Some)
 }
 
 /// The keys of the file, and the one of the environment. What was to hold keys and holds none is refused: it would open the
 /// server to everybody.
-fn keys(args: &ServeArgs) -> anyhow::Result<Keys> {
-    let mut keys = match &args.api_key_file {
+fn keys(options: &ServeOptions) -> anyhow::Result<Keys> {
+    let mut keys = match &options.api_key_file {
         Some(path) => {
             let cannot = || format!("cannot read the keys {}", path.display());
             Keys::parse(&plain::read(path).with_context(cannot)?).with_context(cannot)?

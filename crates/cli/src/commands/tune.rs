@@ -1,7 +1,8 @@
 //! `demask tune`: the decoder and cache that cost least and keep a task's accuracy.
 
 use anyhow::anyhow;
-use demask::internals::decode::{caches::CacheMethod, methods::DecoderMethod, names::UnknownName, spec::Method};
+use demask::Settings as _;
+use demask::internals::decode::{caches::CacheMethod, methods::DecoderMethod, spec::Method};
 use demask_eval::{
     report::{self, Numbers, Summary},
     run::{
@@ -9,6 +10,7 @@ use demask_eval::{
         tune::{Cost, Floor, better_half, cheapest, items_to_tell, most_accurate, rounds},
     },
 };
+use demask_settings::names::UnknownName;
 use serde::Serialize;
 
 use super::eval::{Answers, Ready, plan, spec_of_file, spec_of_flags, width};
@@ -173,7 +175,7 @@ fn cost(args: &TuneArgs) -> anyhow::Result<Cost> {
 /// model cannot run are left out.
 fn plans(settings: &Settings, args: &TuneArgs) -> anyhow::Result<(Plan, Plan, bool)> {
     let eval = &args.eval;
-    if eval.score.is_some() {
+    if eval.ask.text("score").is_some() {
         return Err(usage("--score has no meaning with tune, whose candidates decode: omit it"));
     }
     let mut ours = false;
@@ -275,16 +277,9 @@ fn flags(row: &Row) -> String {
         let mark = if quoted { "'" } else { "" };
         words.push(if value.is_empty() { flag(name) } else { format!("{} {mark}{value}{mark}", flag(name)) });
     };
-    if let Some(model) = &row.model.model {
-        say("model", model);
-    }
-    if let Some(guide) = &row.model.guide {
-        say("guide", guide);
-    }
-    for (name, value) in row.model.device.said() {
-        say(name, &value);
-    }
-    for (name, value) in row.asks[0].settings() {
+    let load = &row.model.load;
+    let load = load.given().into_iter().filter_map(|name| Some((name.to_owned(), load.json(name)?)));
+    for (name, value) in load.chain(row.asks[0].settings()) {
         match &value {
             serde_json::Value::Bool(true) => say(&name, ""),
             // Lists are the task's own texts, which a prompt of another kind does not want.

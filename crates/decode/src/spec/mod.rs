@@ -18,7 +18,7 @@ use std::{any::TypeId, fmt, str::FromStr};
 
 use demask_step::MaskKind;
 
-use crate::names::{UnknownName, in_a_line, same};
+use demask_settings::names::{UnknownName, in_a_line, same};
 
 pub use parameters::{Field, Kind, OrAuto, Parameter, Parameters, Preset, Value};
 pub(crate) use sound::require_sound;

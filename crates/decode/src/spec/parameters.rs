@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::names::same;
+use demask_settings::names::same;
 
 /// One parameter of a method.
 #[derive(Debug, Clone, Copy)]

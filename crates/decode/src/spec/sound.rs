@@ -92,7 +92,7 @@
 //! ```
 
 use super::parameters::{Kind, Parameter, has_word};
-use crate::names::same;
+use demask_settings::names::same;
 
 /// Refuses an unsound method where its entry is made: in a constant, so that it does not compile.
 pub(crate) const fn require_sound(name: &str, table: &[Parameter]) {

@@ -3,16 +3,14 @@
 
 use std::{cmp::Ordering, fmt, str::FromStr};
 
+use demask_settings::names::{UnknownName, same};
 use demask_step::{
     HeadAsk, NO_TOKEN, Position, Positions,
     random::{self, Use},
 };
 
 use super::{Candidate, LaneView};
-use crate::{
-    names::{UnknownName, same},
-    turn::View,
-};
+use crate::turn::View;
 
 /// Quantity that ranks predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::{
         Problem, Task,
-        run::{Asking, tests},
+        run::{AskOptions, Asking, tests},
         tasks,
     };
 
@@ -128,7 +128,9 @@ mod tests {
     }
 
     fn asking() -> Asking {
-        Asking { score: Some("likelihood".to_owned()), likelihood_draws: Some(16), ..Asking::default() }
+        let score = Some("likelihood".to_owned());
+        let ask = AskOptions { score, likelihood_draws: Some(16), ..AskOptions::default() };
+        Asking { ask, ..Asking::default() }
     }
 
     #[test]

@@ -52,7 +52,7 @@ const PREFIX_CACHE: &str = "prefix_cache";
 /// Returns what a results directory remembers of a row's model: whose weights answer, in which numbers, and whether its items
 /// share prefixes, which changes the operations of receipts.
 pub fn about_model(opened: &Opened, row: &ModelSpec, device: &DeviceOptions) -> Map<String, Value> {
-    let guided = row.guide.is_some();
+    let guided = row.guide().is_some();
     let about =
         |(info, fingerprint): (&ModelInfo, u64)| json!({"name": info.name(), "fingerprint": hexadecimal(fingerprint)});
     let own = (opened.info(), opened.fingerprint());
@@ -111,7 +111,7 @@ pub fn outline(
         let label = rehearsed[index].label.clone();
         RunInfo {
             records: own.map(|combination| combination.label.clone()).collect(),
-            guide: row.model.guide.clone().unwrap_or_default(),
+            guide: row.model.guide().unwrap_or_default().to_owned(),
             baseline: row.baseline,
             others: others[index].clone(),
             prefix_cache: models.get(index).and_then(|model| model.get(PREFIX_CACHE)?.as_bool()),

@@ -21,16 +21,17 @@ use std::{
     time::Instant,
 };
 
-use demask::internals::decode::names::UnknownName;
 use demask::{Error, Model, Options};
+use demask_settings::names::UnknownName;
 use thiserror::Error;
 
 use crate::{Record, data::DataError, sandbox::Permission};
 
 pub use configuration::{about_model, configuration, fingerprint, outline};
+pub use demask_settings::toml::FileError;
 pub use plan::{Ask, Means, Plan, Row, TaskPlan};
 pub use rehearse::{Prepare, Rehearsed, needs};
-pub use spec::{Asking, DeviceSpec, FileError, Heading, ModelSpec, Place, RowSpec, Spec, TaskSpec, task};
+pub use spec::{AskOptions, Asking, Heading, ModelSpec, RowSpec, RunOptions, Spec, TaskSpec, task};
 pub use store::{CONFIGURATION, RESULTS, Store, StoreError, read_records};
 
 use work::Work;

@@ -2,16 +2,14 @@
 
 use std::{collections::HashMap, path::PathBuf, sync::Arc};
 
-use demask::internals::{
-    checkpoint::{HubOptions, Message},
-    decode::names::UnknownName,
-};
-use demask::{LikelihoodOptions, Options, Prompt};
+use demask::internals::checkpoint::{HubOptions, Message};
+use demask::{LikelihoodOptions, LoadOptions, Options, Prompt, Settings};
+use demask_settings::{names::UnknownName, toml::Place};
 use serde_json::{Map, Value};
 
 use super::{
     RunError, fingerprint,
-    spec::{Asking, Heading, ModelSpec, Place, RowSpec, Spec, TaskSpec, at},
+    spec::{Asking, Heading, ModelSpec, RowSpec, Spec, TaskSpec, at},
 };
 use crate::{
     Problem, Rule, Style, Task,
@@ -150,16 +148,15 @@ impl Plan {
     pub fn groups(&self) -> Vec<(ModelSpec, Vec<usize>)> {
         let mut groups: Vec<(ModelSpec, Vec<usize>)> = Vec::new();
         for (index, row) in self.rows.iter().enumerate() {
-            let same = |other: &ModelSpec| {
-                let loaded = |model: &ModelSpec| (model.model.clone(), model.device, model.shares_prefixes());
-                loaded(other) == loaded(&row.model)
-            };
+            let loaded =
+                |model: &ModelSpec| (LoadOptions { guide: None, ..model.load.clone() }, model.shares_prefixes());
             let alike = |other: &ModelSpec| {
-                same(other) && (other.guide == row.model.guide || other.guide.is_none() || row.model.guide.is_none())
+                let (one, own) = (&other.load.guide, &row.model.load.guide);
+                loaded(other) == loaded(&row.model) && (one == own || one.is_none() || own.is_none())
             };
             match groups.iter_mut().find(|(other, _)| alike(other)) {
                 Some((model, rows)) => {
-                    model.guide = model.guide.take().or_else(|| row.model.guide.clone());
+                    model.load.guide = model.load.guide.take().or_else(|| row.model.load.guide.clone());
                     rows.push(index);
                 }
                 None => groups.push((row.model.clone(), vec![index])),
@@ -203,15 +200,15 @@ impl Row {
                 _ if by_likelihood => 0,
                 _ => style.shots,
             };
-            let wanted = asking.shots.unwrap_or(own);
-            if wanted == 0 && asking.shots_file.is_some() {
+            let wanted = asking.ask.shots.unwrap_or(own);
+            if wanted == 0 && asking.ask.shots_file.is_some() {
                 return Err(RunError::Asking("`shots_file` goes with `shots` N: say how many".to_owned()));
             }
-            let shots = match exemplars.entry((place, wanted, asking.shots_file.clone())) {
+            let shots = match exemplars.entry((place, wanted, asking.ask.shots_file.clone())) {
                 std::collections::hash_map::Entry::Occupied(known) => known.get().clone(),
                 std::collections::hash_map::Entry::Vacant(free) => {
                     let options = data_options(spec, means.hub, means.seed);
-                    let file = asking.shots_file.as_deref();
+                    let file = asking.ask.shots_file.as_deref();
                     let shots = data::shots(task.task, wanted, file, &task.problems, &options, means.watch)?;
                     free.insert(Arc::new(shots)).clone()
                 }
@@ -246,7 +243,7 @@ fn style(
     by_likelihood: bool,
     programs: bool,
 ) -> Result<&'static Style, RunError> {
-    let name = asking.prompt_style.as_deref();
+    let name = asking.ask.prompt_style.as_deref();
     let found = task.styles.iter().find(|style| name.is_none_or(|name| style.name == name));
     let style = found.ok_or_else(|| {
         let known = task.styles.iter().map(|style| style.name).collect();
@@ -254,7 +251,7 @@ fn style(
     })?;
     let refused = |told: String| Err(RunError::Asking(told));
     if by_likelihood {
-        let words = [("prompt_style", name.is_some()), ("system", asking.system.is_some())];
+        let words = [("prompt_style", name.is_some()), ("system", asking.ask.system.is_some())];
         return match words.iter().find(|(_, given)| *given) {
             Some((name, _)) => refused(format!(
                 "`{name}` has no meaning with `score` likelihood, which has the harness's own wording: omit it"
@@ -266,7 +263,7 @@ fn style(
         let name = task.name;
         return refused(format!("task {name} runs what the model writes: allow it with `allow_code_execution`"));
     }
-    if asking.system.is_some() && style.form != Form::Chat {
+    if asking.ask.system.is_some() && style.form != Form::Chat {
         return refused(format!(
             "`system` is put into words by the chat template, which prompt style {} of {} has no use for: omit it",
             style.name, task.name
@@ -289,7 +286,7 @@ impl Ask {
             options.gen_length.get_or_insert(task.gen_length);
             options.stop.get_or_insert_default().extend(style.stop.iter().map(|&stop| stop.to_owned()));
         }
-        Ok(Self { task, style, shots, system: asking.system.clone(), options, likelihood })
+        Ok(Self { task, style, shots, system: asking.ask.system.clone(), options, likelihood })
     }
 
     /// Returns the prompt of a problem.
@@ -346,7 +343,7 @@ fn likelihood(asking: &Asking) -> Result<LikelihoodOptions, RunError> {
     }
     let defaults = LikelihoodOptions::default();
     Ok(LikelihoodOptions {
-        draws: asking.likelihood_draws.unwrap_or(defaults.draws),
+        draws: asking.ask.likelihood_draws.unwrap_or(defaults.draws),
         cfg_scale: asking.options.cfg_scale.unwrap_or(defaults.cfg_scale),
         ..defaults
     })
@@ -354,12 +351,15 @@ fn likelihood(asking: &Asking) -> Result<LikelihoodOptions, RunError> {
 
 #[cfg(test)]
 mod tests {
+    use demask::Guides;
+
     use super::*;
-    use crate::{Gold, tasks};
+    use crate::{Gold, run::AskOptions, tasks};
 
     fn ask(task: &str, system: Option<&str>) -> Ask {
         let task = tasks::find(task).unwrap();
-        let asking = Asking { system: system.map(str::to_owned), ..Asking::default() };
+        let ask = AskOptions { system: system.map(str::to_owned), ..AskOptions::default() };
+        let asking = Asking { ask, ..Asking::default() };
         Ask::of(task, &task.styles[0], Arc::default(), &asking, false).unwrap()
     }
 
@@ -397,7 +397,14 @@ mod tests {
             place: None,
             name: None,
             values: Vec::new(),
-            model: ModelSpec { model: Some(model.to_owned()), guide: guide.map(str::to_owned), ..ModelSpec::default() },
+            model: ModelSpec {
+                load: LoadOptions {
+                    model: Some(model.to_owned()),
+                    guide: guide.map(Guides::one),
+                    ..LoadOptions::default()
+                },
+                ..ModelSpec::default()
+            },
             seeds: vec![0],
             baseline: 0,
             limit: usize::MAX,
@@ -405,8 +412,11 @@ mod tests {
         };
         let rows = vec![row("a", None), row("b", None), row("a", Some("g")), row("a", Some("h")), row("a", None)];
         let plan = Plan { rows, ..Plan::default() };
-        let groups: Vec<_> =
-            plan.groups().into_iter().map(|(model, rows)| (model.model.unwrap(), model.guide, rows)).collect();
+        let group = |(model, rows): (ModelSpec, _)| {
+            let guide = model.guide().map(str::to_owned);
+            (model.load.model.unwrap(), guide, rows)
+        };
+        let groups: Vec<_> = plan.groups().into_iter().map(group).collect();
         let guide = |name: &str| Some(name.to_owned());
         let expected = vec![
             ("a".to_owned(), guide("g"), vec![0, 2, 4]),

@@ -1,9 +1,9 @@
 //! Request for a run before anything is read: rows, tasks and options, as a file or the flags of a command give them.
 
-use std::{fmt, path::PathBuf};
+use std::path::PathBuf;
 
-use demask::internals::{DeviceOptions, decode::names::UnknownName};
-use demask::{ActivationChoice, DeviceChoice, DtypeChoice, Options, WeightChoice};
+use demask::{LoadOptions, Options};
+use demask_settings::{names::UnknownName, settings, toml::Place};
 
 use super::RunError;
 use crate::{Task, report::Published, tasks};
@@ -69,84 +69,58 @@ pub struct RowSpec {
     pub asks: Vec<Asking>,
 }
 
+settings! {
+    /// Settings of a run beside its models and options of decoding.
+    pub struct RunOptions of "setting" {
+        /// Compute every prompt as a whole, exemplars included, as papers do: for seconds that are compared with theirs.
+        no_prefix_cache: bool, "";
+    }
+}
+
+settings! {
+    /// Settings of how a task is asked.
+    pub struct AskOptions of "setting" {
+        /// Solved problems in each prompt.
+        shots: usize, "N" or "the task's own number";
+        /// Solved problems for `shots`, in the form of the task's file.
+        shots_file: PathBuf, "FILE";
+        /// Wording of the prompts.
+        prompt_style: String, "NAME" or "the task's first style";
+        /// System message, in the place of the wording's own.
+        system: String, "TEXT";
+        /// Way of answering: generate (answers are written), likelihood (of each option, in multiple choice).
+        score: String, "NAME" or "generate";
+        /// Masks drawn for the likelihood of an option.
+        likelihood_draws: usize, "N" or "128";
+    }
+}
+
 /// A model, its guide, and where they run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ModelSpec {
-    /// The model as `--model` takes it; none: the built-in demo.
-    pub model: Option<String>,
-    /// Guide of the model.
-    pub guide: Option<String>,
-    /// Device settings of the row.
-    pub device: DeviceSpec,
-    /// Whether every prompt is computed as a whole; unset: the run's own.
-    pub no_prefix_cache: Option<bool>,
+    /// The model and how it is opened. Without a name it is the built-in one. Settings of the device that are unset are the run's own.
+    pub load: LoadOptions,
+    /// Settings of the run.
+    pub run: RunOptions,
 }
 
 impl ModelSpec {
+    /// Returns the guide, as `--guide` takes it.
+    pub fn guide(&self) -> Option<&str> {
+        self.load.guide.as_ref().and_then(|guides| guides.0.first()).map(|guide| guide.model.as_str())
+    }
+
     /// Returns whether items share the K/V of what their prompts begin with.
     pub fn shares_prefixes(&self) -> bool {
-        self.no_prefix_cache != Some(true)
-    }
-}
-
-/// Device settings of a row; unset ones are the run's own.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct DeviceSpec {
-    pub(super) device: Option<DeviceChoice>,
-    pub(super) dtype: Option<DtypeChoice>,
-    pub(super) quantize: Option<WeightChoice>,
-    pub(super) activations: Option<ActivationChoice>,
-    pub(super) threads: Option<usize>,
-}
-
-impl DeviceSpec {
-    /// Returns what is said, by the names of the options.
-    pub fn said(&self) -> Vec<(&'static str, String)> {
-        let said = [
-            (
-                "device",
-                self.device.map(|device| match device {
-                    DeviceChoice::Auto => "auto".to_owned(),
-                    DeviceChoice::Cpu => "cpu".to_owned(),
-                    DeviceChoice::Cuda(number) => format!("cuda:{number}"),
-                }),
-            ),
-            ("dtype", self.dtype.map(|dtype| dtype.to_string())),
-            ("quantize", self.quantize.map(|quantize| quantize.to_string())),
-            ("activations", self.activations.map(|activations| activations.to_string())),
-            ("threads", self.threads.map(|threads| threads.to_string())),
-        ];
-        said.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
-    }
-
-    /// Returns the run's device with what the row says of it.
-    pub fn over(&self, run: &DeviceOptions) -> DeviceOptions {
-        DeviceOptions {
-            device: self.device.unwrap_or(run.device),
-            dtype: self.dtype.unwrap_or(run.dtype),
-            quantize: self.quantize.unwrap_or(run.quantize),
-            activations: self.activations.unwrap_or(run.activations),
-            threads: self.threads.or(run.threads),
-            ..run.clone()
-        }
+        self.run.no_prefix_cache != Some(true)
     }
 }
 
 /// Prompting of a task by a row.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Asking {
-    /// Wording of prompts; none: the task's first style.
-    pub prompt_style: Option<String>,
-    /// Solved problems in each prompt; none: the style's own number.
-    pub shots: Option<usize>,
-    /// File of the exemplars.
-    pub shots_file: Option<PathBuf>,
-    /// A system message in the place of the style's own.
-    pub system: Option<String>,
-    /// `generate` or `likelihood`.
-    pub score: Option<String>,
-    /// Masks drawn for the likelihood of an option.
-    pub likelihood_draws: Option<usize>,
+    /// How the task is asked.
+    pub ask: AskOptions,
     /// Options of the decoding.
     pub options: Options,
 }
@@ -154,7 +128,7 @@ pub struct Asking {
 impl Asking {
     /// Returns whether options are compared instead of answers written.
     pub fn by_likelihood(&self) -> Result<bool, RunError> {
-        let by_likelihood = match self.score.as_deref() {
+        let by_likelihood = match self.ask.score.as_deref() {
             None | Some("generate") => false,
             Some("likelihood") => true,
             Some(found) => {
@@ -162,7 +136,7 @@ impl Asking {
                 return Err(UnknownName { what: "score", found: found.to_owned(), known }.into());
             }
         };
-        match (by_likelihood, self.likelihood_draws) {
+        match (by_likelihood, self.ask.likelihood_draws) {
             (false, Some(_)) => {
                 Err(RunError::Asking("`likelihood_draws` goes with `score` likelihood: omit it".to_owned()))
             }
@@ -172,44 +146,12 @@ impl Asking {
     }
 }
 
-/// A line of a file of runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// The file.
-    pub file: String,
-    /// Number of the line, from 1.
-    pub line: usize,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}, line {}", self.file, self.line)
-    }
-}
-
-impl Place {
-    /// Returns what is wrong here.
-    pub(super) fn refused(&self, told: impl Into<String>) -> FileError {
-        FileError { place: self.clone(), told: told.into() }
-    }
-}
-
 /// Returns an error as what is wrong at a place of a file, if there is one.
 pub(super) fn at(place: Option<&Place>, error: RunError) -> RunError {
     match (place, error) {
         (_, error @ (RunError::File(_) | RunError::Interrupted)) | (None, error) => error,
         (Some(place), error) => place.refused(error.to_string()).into(),
     }
-}
-
-/// A file of runs that cannot be run as it is.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {told}")]
-pub struct FileError {
-    /// The line.
-    pub place: Place,
-    /// The problem.
-    pub told: String,
 }
 
 /// Finds a task by its name.

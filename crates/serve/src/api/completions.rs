@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use demask::{
-    Prompt,
-    internals::{step::Mask, whole},
-};
+use demask::{Prompt, internals::step::Mask};
+use demask_settings::whole;
 use serde_json::Value;
 
 use super::{

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use demask::{Prompt, Segment, internals::whole};
+use demask::{Prompt, Segment};
+use demask_settings::whole;
 use serde_json::Value;
 
 use super::{

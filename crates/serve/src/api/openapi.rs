@@ -79,7 +79,7 @@ fn object(table: Table, required: &[&str], limits: &Limits) -> Value {
     for field in table.iter().copied().flatten() {
         match field.of {
             Of::Decoding => properties.extend(decoding().map(|option| {
-                let json = json!({"type": types(option.takes.json()), "description": option.about});
+                let json = json!({"type": types(option.kind.json()), "description": option.about});
                 (option.name.to_owned(), json)
             })),
             Of::Elsewhere(_) => {}

@@ -6,7 +6,7 @@
 mod strict;
 pub mod table;
 
-use demask::internals::{decode::names::nearest, whole};
+use demask_settings::{names::nearest, whole};
 use serde_json::{Map, Value, error::Category};
 
 use crate::{Refusal, limits::Limits};

@@ -1,6 +1,6 @@
 //! The fields of all bodies: what the readers take, and what `/openapi.json` says of them.
 
-use demask::{Options, internals::OptionField};
+use demask::{Options, Settings};
 
 use crate::limits::Limits;
 
@@ -54,7 +54,7 @@ const NOT_OF_DECODING: [&str; 9] =
     ["max_tokens", "temperature", "top_p", "top_k", "stop", "ignore_eos", "seed", "top_logprobs", "include_stop"];
 
 /// Returns the library's options of decoding that a request may set by their own names.
-pub fn decoding() -> impl Iterator<Item = &'static OptionField> {
+pub fn decoding() -> impl Iterator<Item = &'static demask_settings::Field> {
     Options::FIELDS.iter().filter(|field| !NOT_OF_DECODING.contains(&field.name))
 }
 

@@ -1,6 +1,6 @@
 //! Bounds of connections, and the state that all of them share.
 
-use std::{net::IpAddr, rc::Rc, sync::Arc, time::Duration};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
@@ -33,41 +33,6 @@ pub struct HttpConfig {
     pub hosts: Vec<String>,
     /// Origins that pages of other sites may ask from.
     pub origins: Vec<String>,
-}
-
-impl Default for HttpConfig {
-    fn default() -> Self {
-        Self {
-            connections: 4096,
-            per_address: 4096,
-            head_time: Duration::from_secs(15),
-            body_time: Duration::from_secs(30),
-            write_time: Duration::from_mins(1),
-            // Nobody reads faster, and a small model's forwards take a fraction of it.
-            stream_interval: Duration::from_millis(10),
-            heartbeat: Duration::from_secs(15),
-            drain_time: Duration::from_secs(30),
-            drain_notice: Duration::ZERO,
-            hosts: Vec::new(),
-            origins: Vec::new(),
-        }
-    }
-}
-
-impl HttpConfig {
-    /// Returns the usual bounds for an address. On loopback a request's name for this host must be this machine's, or the
-    /// address itself: a page of another site may point a name of its own there.
-    pub fn at(address: IpAddr) -> Self {
-        let mut hosts = Vec::new();
-        if address.is_loopback() {
-            hosts = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned).to_vec();
-            let own = if address.is_ipv6() { format!("[{address}]") } else { address.to_string() };
-            if !hosts.contains(&own) {
-                hosts.push(own);
-            }
-        }
-        Self { hosts, ..Self::default() }
-    }
 }
 
 /// State that all connections share.

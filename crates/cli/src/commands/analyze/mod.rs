@@ -120,7 +120,7 @@ fn loaded(settings: &Settings, opened: Opened, answer: &demask::Request) -> anyh
 /// Refuses flags of `generate` that have no meaning here.
 fn refuse(args: &GenerateArgs, refused: &[&str], why: &str) -> anyhow::Result<()> {
     let decode = &args.decode;
-    let typed = decode.typed.iter().map(|(name, _)| *name).chain(decode.guide.is_some().then_some("guide"));
+    let typed = decode.options.names().chain(decode.guide.is_some().then_some("guide"));
     if let Some(name) = typed.into_iter().find(|name| refused.contains(name)) {
         return Err(usage(format!("{why}: omit {}", flag(name))));
     }

@@ -55,13 +55,16 @@ struct Report {
 }
 
 /// A product's numbers are those of its weight: `--dtype q8` says here what `--quantize q8` does.
-pub fn shared(shared: SharedArgs) -> anyhow::Result<SharedArgs> {
-    let quantised = shared.dtype.as_deref().filter(|dtype| Quantisation::ALL.iter().any(|to| to.to_string() == *dtype));
-    let Some(dtype) = quantised else { return Ok(shared) };
-    if let Some(other) = shared.quantize.as_deref().filter(|other| *other != dtype) {
+pub fn shared(mut shared: SharedArgs) -> anyhow::Result<SharedArgs> {
+    let model = &mut shared.model;
+    let quantised = model.text("dtype").filter(|dtype| Quantisation::ALL.iter().any(|to| to.to_string() == *dtype));
+    let Some(dtype) = quantised.map(str::to_owned) else { return Ok(shared) };
+    if let Some(other) = model.text("quantize").filter(|other| *other != dtype) {
         return Err(usage(format!("--dtype {dtype} and --quantize {other} contradict each other: give one of them")));
     }
-    Ok(SharedArgs { quantize: Some(dtype.to_owned()), dtype: None, ..shared })
+    model.remove("dtype");
+    model.replace("quantize", dtype);
+    Ok(shared)
 }
 
 /// Runs the command.

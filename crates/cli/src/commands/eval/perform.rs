@@ -2,8 +2,8 @@
 
 use std::{ops::ControlFlow, path::Path};
 
-use demask::Model;
 use demask::internals::{DeviceOptions, Opened, step::Need};
+use demask::{Model, Settings as _};
 use demask_eval::{
     report::{Evaluation, Outline},
     run::{
@@ -19,7 +19,7 @@ use crate::{
     args::CodeExecution,
     exit::{Interrupted, usage},
     interrupt::{self, Watched},
-    load::{Named, Source, load},
+    load::{Source, load},
     output::Screen,
     progress::Bar,
     settings::{Settings, usable},
@@ -232,19 +232,22 @@ impl Group {
 }
 
 fn opened(settings: &Settings, spec: &ModelSpec) -> anyhow::Result<(Opened, DeviceOptions)> {
-    let source = match (&spec.model, &settings.source) {
-        // The model of the command line is read as its family says.
-        (Some(name), own) if own.name() == Some(name) => own.clone(),
-        (_, Source::Named(Named { name, adapter: Some(_), .. })) => {
-            return Err(usage(format!("--adapter goes with --model {name}, and a row names another model: omit one")));
-        }
-        (Some(name), _) => name.clone().into(),
-        (None, _) => Source::Demo,
-    };
-    let device = usable(&spec.device.over(settings.asked()), &source)?;
+    let own = &settings.source.0;
+    let mut load = spec.load.clone();
+    let device = load.device_options(settings.asked());
+    if load.model.is_some() && load.model == own.model {
+        // The model of the command line is read as its flags say.
+        load.fill(own.clone());
+    } else if own.adapter.is_some() {
+        let name = own.model.as_deref().unwrap_or_default();
+        return Err(usage(format!("--adapter goes with --model {name}, and a row names another model: omit one")));
+    }
+    load.check()?;
+    let source = Source(load);
+    let device = usable(&device, &source)?;
     let mut opened = source.open(settings.screen)?;
-    if let Some(guide) = &spec.guide {
-        opened = opened.guided_by(Source::from(guide.clone()).open(settings.screen)?)?;
+    if let Some(guide) = spec.guide() {
+        opened = opened.guided_by(Source::from(guide.to_owned()).open(settings.screen)?)?;
     }
     Ok((opened, device))
 }

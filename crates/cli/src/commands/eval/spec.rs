@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use demask::Options;
-use demask_eval::run::{Asking, ModelSpec, RowSpec, Spec, TaskSpec, task};
+use demask::{Guides, LoadOptions, Options, Settings as _};
+use demask_eval::run::{AskOptions, Asking, ModelSpec, RowSpec, Spec, TaskSpec, task};
 
 use crate::{
     args::{EvalArgs, flag},
@@ -17,11 +17,6 @@ use crate::{
 pub fn of_file(settings: &Settings, file: &Path, args: &EvalArgs) -> anyhow::Result<Spec> {
     let beside = [
         ("TASK", !args.tasks.is_empty()),
-        ("--shots", args.shots.is_some()),
-        ("--shots-file", args.shots_file.is_some()),
-        ("--prompt-style", args.prompt_style.is_some()),
-        ("--score", args.score.is_some()),
-        ("--likelihood-draws", args.likelihood_draws.is_some()),
         ("--data", args.data.is_some()),
         ("--subject", args.subject.is_some()),
         ("--sweep", args.sweep.is_some()),
@@ -29,13 +24,13 @@ pub fn of_file(settings: &Settings, file: &Path, args: &EvalArgs) -> anyhow::Res
         ("--guide", args.decode.guide.is_some()),
     ];
     let beside = beside.iter().find(|(_, given)| *given).map(|(name, _)| (*name).to_owned());
-    if let Some(name) = beside.or_else(|| args.decode.typed.first().map(|(name, _)| flag(name))) {
+    let typed = args.ask.first().or_else(|| args.decode.options.first());
+    if let Some(name) = beside.or_else(|| typed.map(flag)) {
         return Err(usage(format!("{name} beside --runs: write it into the file, or omit it")));
     }
     let mut spec = Spec::read(file, settings.source.name())?;
-    if args.no_prefix_cache {
-        spec.rows.iter_mut().for_each(|row| _ = row.model.no_prefix_cache.get_or_insert(true));
-    }
+    let run = args.run.settings()?;
+    spec.rows.iter_mut().for_each(|row| row.model.run.fill(run.clone()));
     Ok(spec)
 }
 
@@ -47,30 +42,26 @@ pub fn of_flags(settings: &Settings, args: &EvalArgs) -> anyhow::Result<Spec> {
         let options = Options { seed: None, ..generate_options(&one.decode, settings.seed)? };
         refuse_logprobs(&options, false)?;
         refuse_deadline(&options)?;
-        let asking = Asking {
-            prompt_style: args.prompt_style.clone(),
-            shots: args.shots,
-            shots_file: args.shots_file.clone(),
-            system: args.decode.system.clone(),
-            score: args.score.clone(),
-            likelihood_draws: args.likelihood_draws,
-            options,
-        };
+        let ask = AskOptions { system: args.decode.system.clone(), ..args.ask.settings()? };
+        let asking = Asking { ask, options };
         // Before data is read: it may have to be fetched.
         asking.by_likelihood()?;
         rows.push((one.values, asking));
     }
     let guided = rows.iter().map(|(_, asking)| &asking.options).find(|options| options.wants_guide());
     let guide = guide(&args.decode, guided.unwrap_or(&Options::default()))?;
+    let run = args.run.settings()?;
     let row = |(values, asking): (_, Asking)| RowSpec {
         place: None,
         name: None,
         values,
         model: ModelSpec {
-            model: settings.source.name().map(str::to_owned),
-            guide: guide.as_ref().filter(|_| asking.options.wants_guide()).and_then(Source::name).map(str::to_owned),
-            no_prefix_cache: args.no_prefix_cache.then_some(true),
-            ..ModelSpec::default()
+            load: LoadOptions {
+                model: settings.source.name().map(str::to_owned),
+                guide: guide.as_ref().filter(|_| asking.options.wants_guide()).and_then(Source::name).map(Guides::one),
+                ..LoadOptions::default()
+            },
+            run: run.clone(),
         },
         seeds: Vec::new(),
         baseline: 0,
@@ -97,7 +88,7 @@ fn tasks(args: &EvalArgs) -> anyhow::Result<Vec<TaskSpec>> {
     }
     let of_one = [
         ("--data", args.data.is_some()),
-        ("--shots-file", args.shots_file.is_some()),
+        ("--shots-file", args.ask.text("shots_file").is_some()),
         ("--subject", args.subject.is_some()),
     ];
     match of_one.iter().find(|(_, given)| tasks.len() > 1 && *given) {

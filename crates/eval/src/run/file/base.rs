@@ -6,10 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{
-    Draft, FileError, ITEMS, Settings, items, known,
-    text::{Entry, Reader, Table},
-};
+use demask_settings::toml::{Entry, FileError, Reader, Table};
+
+use super::{Draft, ITEMS, Settings, items, known};
 use crate::recipes::{self, Recipe};
 
 /// Keys of a file that go with a base.

@@ -4,23 +4,25 @@
 mod base;
 mod rows;
 mod settings;
-mod text;
 
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
 };
 
-use demask::internals::decode::names::nearest;
+use demask_settings::{
+    names::nearest,
+    toml::{Entry, FileError, Place, Reader, Table},
+};
+use serde_json::Value;
 
-use super::spec::{FileError, Heading, Place, Spec, TaskSpec, task};
+use super::spec::{Heading, Spec, TaskSpec, task};
 use crate::{
     recipes::{self, Recipe},
     report::{METRICS, Published},
 };
 use rows::{MOST, Named, Row};
 use settings::{Layers, Settings, allowed};
-use text::{Entry, Reader, Table};
 
 /// Keys of the file itself.
 const FILE: [&str; 13] = [
@@ -106,7 +108,7 @@ impl Draft {
             draft.defaults.add(Settings::read(&table, "defaults", &[])?);
         }
         if let Some(seeds) = file.get("seeds") {
-            draft.seeds = seeds.as_seeds()?;
+            draft.seeds = self::seeds(seeds)?;
         }
         draft.baseline = Named::read(&file, "baseline")?.or(draft.baseline);
         for table in file.tables("task")? {
@@ -184,6 +186,18 @@ impl Draft {
         self.published.retain(|published| !same(published));
         self.published.append(&mut own);
         Ok(())
+    }
+}
+
+/// Reads keys of randomness.
+fn seeds(entry: &Entry<'_>) -> Result<Vec<u64>, FileError> {
+    let Value::Array(list) = entry.json()? else { return Err(entry.expected("a list of whole numbers")) };
+    let seeds: Option<Vec<u64>> = list.iter().map(Value::as_u64).collect();
+    let seeds = seeds.filter(|seeds| !seeds.is_empty());
+    let seeds = seeds.ok_or_else(|| entry.refused("seeds are not all whole numbers from 0 on, or there are none"))?;
+    match seeds.iter().enumerate().find(|(index, seed)| seeds[..*index].contains(seed)) {
+        Some((_, seed)) => Err(entry.refused(format!("seed {seed} is there twice: omit one"))),
+        None => Ok(seeds),
     }
 }
 

@@ -1,15 +1,19 @@
 //! Rows of a file of runs: groups taken apart, sweeps multiplied out, settings laid over each other, baselines found.
 
-use demask::internals::decode::names::nearest;
+use demask_settings::{
+    names::nearest,
+    toml::{Entry, FileError, Place, Table},
+};
 use serde_json::Value;
 
 use super::{
-    super::spec::{Asking, FileError, ModelSpec, Place, RowSpec, TaskSpec},
-    Draft, Layers, Settings, allowed, known,
+    super::spec::{Asking, ModelSpec, RowSpec, TaskSpec},
+    Draft, Layers, Settings, allowed, known, seeds,
     settings::{Setting, Words, braced, filled, shown},
-    text::{Entry, SWEEP, Table},
 };
 
+/// Key of the values that a row sweeps.
+const SWEEP: &str = "sweep";
 /// Keys of a row beside what it says of model and answers.
 const ROW: [&str; 5] = ["name", "baseline", "seeds", SWEEP, "on"];
 /// Keys of what rows share.
@@ -72,7 +76,7 @@ impl<'a> Part<'a> {
             own: Settings::read(table, "row", keys)?,
             on: on(table, tasks)?,
             sweep: sweep.collect::<Result<_, _>>()?,
-            seeds: table.get("seeds").map(Entry::as_seeds).transpose()?,
+            seeds: table.get("seeds").map(seeds).transpose()?,
             baseline: Named::read(table, "baseline")?,
         })
     }
@@ -162,7 +166,7 @@ impl Row {
     pub fn change(&mut self, table: &Table<'_>, tasks: &[&str]) -> Result<(), FileError> {
         self.own.add(Settings::read(table, "row", &CHANGE)?);
         self.on.extend(on(table, tasks)?);
-        self.seeds = table.get("seeds").map(Entry::as_seeds).transpose()?.or(self.seeds.take());
+        self.seeds = table.get("seeds").map(seeds).transpose()?.or(self.seeds.take());
         self.baseline = Named::read(table, "baseline")?.or(self.baseline.take());
         Ok(())
     }
@@ -177,7 +181,7 @@ impl Row {
         let asks = draft.tasks.iter().map(asking).collect::<Result<Vec<Asking>, _>>()?;
         let mut spec = Layers(&[&draft.defaults, &self.own]).model()?;
         self.guide(&asks, &mut spec)?;
-        spec.model = match spec.model.as_deref().or(model) {
+        spec.load.model = match spec.load.model.as_deref().or(model) {
             Some(DEMO) => None,
             Some(model) => Some(model.to_owned()),
             None => {
@@ -205,7 +209,7 @@ impl Row {
     fn guide(&self, asks: &[Asking], model: &mut ModelSpec) -> Result<(), FileError> {
         let wanted = asks.iter().any(|ask| ask.options.wants_guide());
         let name = &self.name;
-        match (wanted, &model.guide, self.own.get("guide")) {
+        match (wanted, &model.load.guide, self.own.get("guide")) {
             (true, None, _) => {
                 Err(self.place.refused(format!("row \"{name}\" has a decoder that wants a guide: add guide = \"...\"")))
             }
@@ -213,7 +217,7 @@ impl Row {
                 "row \"{name}\" has a guide, and no decoder that asks it: omit it, or add decoder = \"guided\""
             ))),
             (false, Some(_), None) => {
-                model.guide = None;
+                model.load.guide = None;
                 Ok(())
             }
             _ => Ok(()),
@@ -251,7 +255,7 @@ fn values(entry: &Entry<'_>, whole: &Table<'_>) -> Result<Vec<Value>, FileError>
         return Err(entry.refused(format!("sweep: {key} has {} twice: omit one", value.1)));
     }
     let place = braced(key);
-    if !is_setting(key) && !whole.holds(&place) {
+    if !is_setting(key) && !whole.holds(&place, SWEEP) {
         return Err(entry.refused(format!("sweep: {key} is no key of a row, and no text of the row has {place} in it")));
     }
     Ok(values)

@@ -1,17 +1,10 @@
 //! Settings of a row, a task or the defaults, with their lines, laid over each other.
 
-use demask::Options;
-use serde_json::{Map, Value};
+use demask::{LoadOptions, Options, SettingError, Settings as _};
+use demask_settings::toml::{Entry, FileError, Place, Table};
+use serde_json::Value;
 
-use super::{
-    super::spec::{Asking, FileError, ModelSpec, Place},
-    text::{Entry, Table},
-};
-
-/// Keys of how a task is asked.
-const ASKING: [&str; 6] = ["prompt_style", "shots", "shots_file", "system", "score", "likelihood_draws"];
-/// Keys of what answers.
-const MODEL: [&str; 8] = ["model", "guide", "device", "dtype", "quantize", "activations", "threads", "no_prefix_cache"];
+use super::super::spec::{AskOptions, Asking, ModelSpec, RunOptions};
 
 /// One thing that is said.
 #[derive(Debug, Clone)]
@@ -26,22 +19,17 @@ pub struct Setting {
 #[derive(Debug, Clone, Default)]
 pub struct Settings(pub Vec<Setting>);
 
-/// Options that a run does not have: its seed is swept by `seeds`, its guide is a model, nothing is kept of log-probabilities,
+/// Settings that a run does not have: its seed is swept by `seeds`, prefixes are shared or not, nothing is kept of log-probabilities,
 /// and no answer depends on the clock.
-const NOT_OF_RUNS: [&str; 4] = ["seed", "guide", "top_logprobs", "deadline_ms"];
-
-/// The names of what can be said of an answer.
-fn answers() -> impl Iterator<Item = &'static str> {
-    let options = Options::FIELDS.iter().map(|field| field.name).filter(|name| !NOT_OF_RUNS.contains(name));
-    ASKING.into_iter().chain(options)
-}
+const NOT_OF_RUNS: [&str; 4] = ["seed", "prefix_cache", "top_logprobs", "deadline_ms"];
 
 /// The keys of a table of this sort beside its own.
 pub fn allowed(of: &str) -> Vec<&'static str> {
-    match of {
-        "row" | "defaults" => MODEL.into_iter().chain(answers()).collect(),
-        _ => answers().collect(),
-    }
+    let answers = AskOptions::FIELDS.iter().chain(Options::FIELDS).filter(|field| field.name != "guide");
+    let model = LoadOptions::FIELDS.iter().chain(RunOptions::FIELDS);
+    let of_rows = matches!(of, "row" | "defaults");
+    let fields = model.filter(|_| of_rows).chain(answers);
+    fields.map(|field| field.name).filter(|name| !NOT_OF_RUNS.contains(name)).collect()
 }
 
 impl Settings {
@@ -114,23 +102,17 @@ impl Setting {
         self.place.refused(told)
     }
 
-    fn text(&self) -> Result<String, FileError> {
-        let text = self.value.as_str().map(str::to_owned);
-        text.ok_or_else(|| self.refused(format!("{} is {}, expected a text", self.key, self.value)))
-    }
-
-    fn count(&self) -> Result<usize, FileError> {
-        let count = self.value.as_u64().and_then(|count| count.try_into().ok());
-        count.ok_or_else(|| self.refused(format!("{} is {}, expected a whole number from 0 on", self.key, self.value)))
-    }
-
-    fn switch(&self) -> Result<bool, FileError> {
-        let on = self.value.as_bool();
-        on.ok_or_else(|| self.refused(format!("{} is {}, expected true or false", self.key, self.value)))
-    }
-
-    fn parsed<T: std::str::FromStr<Err: ToString>>(&self) -> Result<T, FileError> {
-        self.text()?.parse().map_err(|error: T::Err| self.refused(error.to_string()))
+    /// Sets the setting that it names; whether there is one.
+    fn set<S: demask::Settings>(&self, settings: &mut S) -> Result<bool, FileError> {
+        if S::field(&self.key).is_none() {
+            return Ok(false);
+        }
+        settings.set_json(&self.key, self.value.clone()).map(|()| true).map_err(|error| match error {
+            SettingError::Value { name, found, expected } => {
+                self.refused(format!("{name} is {found}, expected {expected}"))
+            }
+            error => self.refused(error.to_string()),
+        })
     }
 }
 
@@ -146,17 +128,15 @@ impl Layers<'_> {
     pub fn model(&self) -> Result<ModelSpec, FileError> {
         let mut model = ModelSpec::default();
         for setting in self.all() {
-            let device = &mut model.device;
-            match setting.key.as_str() {
-                "model" => model.model = Some(setting.text()?),
-                "guide" => model.guide = Some(setting.text()?),
-                "device" => device.device = Some(setting.parsed()?),
-                "dtype" => device.dtype = Some(setting.parsed()?),
-                "quantize" => device.quantize = Some(setting.parsed()?),
-                "activations" => device.activations = Some(setting.parsed()?),
-                "threads" => device.threads = Some(setting.count()?),
-                "no_prefix_cache" => model.no_prefix_cache = Some(setting.switch()?),
-                _ => {}
+            if setting.set(&mut model.load)? {
+                let guides = model.load.guide.iter().flat_map(|guides| &guides.0);
+                if setting.key == "guide"
+                    && (guides.clone().count() != 1 || guides.clone().any(|guide| guide.name.is_some()))
+                {
+                    return Err(setting.refused("guide is not one model: a row has one guide, without a name"));
+                }
+            } else {
+                setting.set(&mut model.run)?;
             }
         }
         Ok(model)
@@ -164,30 +144,13 @@ impl Layers<'_> {
 
     /// Prompting of the task.
     pub fn asking(&self) -> Result<Asking, FileError> {
-        let (mut asking, mut options) = (Asking::default(), Map::new());
+        let mut asking = Asking::default();
         for setting in self.all() {
-            match setting.key.as_str() {
-                "prompt_style" => asking.prompt_style = Some(setting.text()?),
-                "shots" => asking.shots = Some(setting.count()?),
-                "shots_file" => asking.shots_file = Some(setting.text()?.into()),
-                "system" => asking.system = Some(setting.text()?),
-                "score" => asking.score = Some(setting.text()?),
-                "likelihood_draws" => asking.likelihood_draws = Some(setting.count()?),
-                key if MODEL.contains(&key) => {}
-                key => {
-                    // One alone, so that an error has its own line.
-                    options_of(&Map::from_iter([(key.to_owned(), setting.value.clone())]))
-                        .map_err(|told| setting.refused(told))?;
-                    options.insert(key.to_owned(), setting.value.clone());
-                }
+            let of_model = LoadOptions::field(&setting.key).is_some() || RunOptions::field(&setting.key).is_some();
+            if !of_model && !setting.set(&mut asking.ask)? {
+                setting.set(&mut asking.options)?;
             }
         }
-        asking.options = options_of(&options).unwrap_or_default();
         Ok(asking)
     }
-}
-
-fn options_of(map: &Map<String, Value>) -> Result<Options, String> {
-    // An option's error says its own name; a sentence about JSON's lines and columns is none of the user's.
-    serde_json::from_value(Value::Object(map.clone())).map_err(|error| error.to_string())
 }

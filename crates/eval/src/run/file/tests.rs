@@ -74,14 +74,14 @@ fn a_file_is_rows_and_tasks() {
     assert_eq!((options(0, 0).steps, options(0, 0).gen_length, options(0, 0).temperature), (Some(16), Some(64), None));
     assert_eq!((options(0, 1).steps, options(0, 1).gen_length), (Some(16), Some(128)));
     assert_eq!((options(0, 1).temperature, options(1, 0).steps), (Some(0.1), Some(32)));
-    assert_eq!(spec.rows[0].asks[1].prompt_style.as_deref(), Some("chat"));
+    assert_eq!(spec.rows[0].asks[1].ask.prompt_style.as_deref(), Some("chat"));
     assert_eq!(options(5, 0).decoder.unwrap().to_string(), "freedave:d=4");
     assert_eq!(options(5, 0).cache.unwrap().to_string(), "dual");
     // A default guide is for those who ask one.
-    let guides: Vec<_> = spec.rows.iter().map(|row| row.model.guide.is_some()).collect();
+    let guides: Vec<_> = spec.rows.iter().map(|row| row.model.guide().is_some()).collect();
     assert_eq!(guides, [false, true, false, false, false, false]);
-    assert_eq!((spec.rows[1].model.model.clone(), spec.rows[1].seeds.clone()), (None, vec![3, 4]));
-    assert!(spec.rows[1].model.device.quantize.is_some() && spec.rows[0].model.device.dtype.is_some());
+    assert_eq!((spec.rows[1].model.load.model.clone(), spec.rows[1].seeds.clone()), (None, vec![3, 4]));
+    assert!(spec.rows[1].model.load.quantize.is_some() && spec.rows[0].model.load.dtype.is_some());
     let figures = &spec.published[0];
     assert_eq!((figures.figures["accuracy"], figures.source.as_str()), (71.0, "a paper, table 2"));
     assert_eq!(spec.rows[1].place.as_ref().unwrap().line, 31);
@@ -90,7 +90,7 @@ fn a_file_is_rows_and_tasks() {
 #[test]
 fn rows_without_a_model_have_that_of_the_command() {
     let text = "[[task]]\ntask = \"wordmath\"\n[[row]]\nname = \"a\"\n";
-    assert_eq!(read(text, Some("dir")).unwrap().rows[0].model.model.as_deref(), Some("dir"));
+    assert_eq!(read(text, Some("dir")).unwrap().rows[0].model.load.model.as_deref(), Some("dir"));
     let told =
         "x.toml, line 3: row \"a\" names no model: add model = \"...\" (\"demo\" is the built-in one), or give --model";
     assert_eq!(refused(text), told);
@@ -222,7 +222,7 @@ fn rows_share_settings_and_their_names_hold_words_of_the_sweep() {
     assert_eq!(names, [of("a"), of("b"), vec!["alone".to_owned()]].concat());
     let baselines: Vec<usize> = spec.rows.iter().map(|row| row.baseline).collect();
     assert_eq!(baselines, [0, 0, 0, 0, 0, 5, 5, 5, 5, 5, 0]);
-    let models: Vec<Option<&str>> = spec.rows.iter().map(|row| row.model.model.as_deref()).collect();
+    let models: Vec<Option<&str>> = spec.rows.iter().map(|row| row.model.load.model.as_deref()).collect();
     assert_eq!((models[4], models[7], models[10]), (Some("models/a"), Some("models/b"), None));
     let options = |row: usize| spec.rows[row].asks[0].options.clone();
     assert_eq!(options(6).decoder.unwrap().to_string(), "freedave:d=2");

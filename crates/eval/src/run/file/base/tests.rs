@@ -79,7 +79,7 @@ published = [
     assert_eq!((options(0, 0).gen_length, options(0, 1).gen_length), (Some(64), Some(256)));
     assert_eq!((options(1, 0).steps, options(2, 0).steps, options(3, 2).steps), (Some(32), Some(8), Some(2)));
     assert_eq!((options(2, 1).temperature, options(2, 1).top_k, options(1, 1).top_k), (Some(0.5), Some(1), None));
-    assert!(spec.rows.iter().all(|row| row.model.model.is_none()), "the built-in model");
+    assert!(spec.rows.iter().all(|row| row.model.load.model.is_none()), "the built-in model");
     assert_eq!(spec.rows.iter().map(|row| row.baseline).collect::<Vec<_>>(), [0, 0, 3, 0]);
     assert_eq!(
         spec.rows.iter().map(|row| row.seeds.clone()).collect::<Vec<_>>(),

@@ -1,29 +1,65 @@
-//! The text of a file of runs: TOML whose values know their lines.
+//! TOML whose values know their lines.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
-use demask::internals::decode::names::nearest;
 use serde_json::Value;
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
 
-use super::super::spec::{FileError, Place};
+use crate::{SettingError, Settings, names::nearest};
 
-/// Key of the values that a row sweeps.
-pub const SWEEP: &str = "sweep";
+/// A line of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The file.
+    pub file: String,
+    /// Number of the line, from 1.
+    pub line: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}, line {}", self.file, self.line)
+    }
+}
+
+impl Place {
+    /// Returns an error of this line.
+    pub fn refused(&self, why: impl Into<String>) -> FileError {
+        FileError { place: self.clone(), why: why.into() }
+    }
+}
+
+/// A file that cannot be meant as it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {why}")]
+pub struct FileError {
+    /// The line.
+    pub place: Place,
+    /// The problem.
+    pub why: String,
+}
 
 /// A file and its text.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'a> {
+    /// The file's path.
     pub path: &'a Path,
+    /// Its content.
     pub text: &'a str,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
     /// Reads the whole text.
-    pub fn parse(&self) -> Result<Table<'_>, FileError> {
+    ///
+    /// # Errors
+    /// If it is no TOML.
+    pub fn parse(&self) -> Result<Table<'a>, FileError> {
         let refused = |error: toml::de::Error| {
             let line = error.span().map_or(1, |span| self.line(span.start));
             self.place(line).refused(format!("this is no TOML: {}", error.message()))
@@ -32,6 +68,7 @@ impl Reader<'_> {
         Ok(Table::new(*self, 1, table.into_inner()))
     }
 
+    /// Returns a line of the file.
     pub fn place(&self, line: usize) -> Place {
         Place { file: self.path.display().to_string(), line }
     }
@@ -73,36 +110,45 @@ impl<'a> Table<'a> {
         Self { reader, line, entries: entries.into_iter().map(|(_, entry)| entry).collect() }
     }
 
+    /// Returns its line.
     pub fn place(&self) -> Place {
         self.reader.place(self.line)
     }
 
-    pub fn refused(&self, told: impl Into<String>) -> FileError {
-        self.place().refused(told)
+    /// Returns an error of its line.
+    pub fn refused(&self, why: impl Into<String>) -> FileError {
+        self.place().refused(why)
     }
 
+    /// Returns its entries in the order of the file.
     pub fn entries(&self) -> impl Iterator<Item = &Entry<'a>> {
         self.entries.iter()
     }
 
+    /// Returns its entries in the order of the file.
     pub fn into_entries(self) -> Vec<Entry<'a>> {
         self.entries
     }
 
+    /// Returns the entry of a key.
     pub fn get(&self, key: &str) -> Option<&Entry<'a>> {
         self.entries.iter().find(|entry| entry.key == key)
     }
 
+    /// Returns the entry of a key that must be there.
+    ///
+    /// # Errors
+    /// If it is absent: `without` says of what the file has none.
     pub fn needed(&self, key: &str, without: &str) -> Result<&Entry<'a>, FileError> {
         self.get(key).ok_or_else(|| self.refused(format!("{without}: expected {key} = \"...\"")))
     }
 
-    /// Reports whether a text in it holds these letters, sweeps aside.
-    pub fn holds(&self, letters: &str) -> bool {
-        self.entries.iter().any(|entry| entry.key != SWEEP && holds(&entry.value, letters))
+    /// Reports whether a text in it holds these letters, values of the key `but` aside.
+    pub fn holds(&self, letters: &str, but: &str) -> bool {
+        self.entries.iter().any(|entry| entry.key != but && holds(&entry.value, letters, but))
     }
 
-    /// Says where a thing was that comes again here.
+    /// Says where a thing is that comes again here.
     pub fn first(&self, place: Option<&Place>) -> String {
         let own = self.place();
         match place {
@@ -111,11 +157,18 @@ impl<'a> Table<'a> {
         }
     }
 
+    /// Returns the text of a key, if it is there.
+    ///
+    /// # Errors
+    /// If its value is another type.
     pub fn text(&self, key: &str) -> Result<Option<String>, FileError> {
         self.get(key).map(Entry::as_text).transpose()
     }
 
     /// Refuses keys that are not among these.
+    ///
+    /// # Errors
+    /// For the first of them.
     pub fn only(&self, what: &str, known: &[&str]) -> Result<(), FileError> {
         match self.entries.iter().find(|entry| !known.contains(&entry.key.as_str())) {
             Some(entry) => Err(entry.unknown(what, known)),
@@ -123,12 +176,18 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A table in it.
+    /// Returns a table in it.
+    ///
+    /// # Errors
+    /// If the key's value is another type.
     pub fn table(&self, key: &str) -> Result<Option<Table<'a>>, FileError> {
         self.get(key).map(Entry::as_table).transpose()
     }
 
-    /// A list of tables in it; empty if it is not there.
+    /// Returns the tables of a list in it. An absent key has none.
+    ///
+    /// # Errors
+    /// If the key's value is another type.
     pub fn tables(&self, key: &str) -> Result<Vec<Table<'a>>, FileError> {
         let Some(entry) = self.get(key) else { return Ok(Vec::new()) };
         let expected = || entry.refused(format!("{key} is no list of tables: write [[{key}]]"));
@@ -148,59 +207,89 @@ impl<'a> Table<'a> {
 }
 
 impl<'a> Entry<'a> {
+    /// Returns its line.
     pub fn place(&self) -> Place {
         self.reader.place(self.line)
     }
 
-    pub fn refused(&self, told: impl Into<String>) -> FileError {
-        self.place().refused(told)
+    /// Returns an error of its line.
+    pub fn refused(&self, why: impl Into<String>) -> FileError {
+        self.place().refused(why)
     }
 
+    /// Returns the refusal of its key.
     pub fn unknown(&self, what: &str, known: &[&str]) -> FileError {
         let meant = nearest(&self.key, known).map(|name| format!(", did you mean \"{name}\"?")).unwrap_or_default();
         self.refused(format!("unknown key \"{}\" of {what}{meant} (known: {})", self.key, known.join(", ")))
     }
 
-    fn expected(&self, expected: &str) -> FileError {
+    /// Returns the refusal of a value of another type.
+    pub fn expected(&self, expected: &str) -> FileError {
         self.refused(format!("{} is {}, expected {expected}", self.key, self.value.type_str()))
     }
 
+    /// Returns its value as a text.
+    ///
+    /// # Errors
+    /// If it is another type.
     pub fn as_text(&self) -> Result<String, FileError> {
         self.value.as_str().map(str::to_owned).ok_or_else(|| self.expected("a text"))
     }
 
+    /// Returns its value as a list of texts.
+    ///
+    /// # Errors
+    /// If it is another type.
     pub fn as_texts(&self) -> Result<Vec<String>, FileError> {
         let list = self.value.as_array();
         let texts = list.and_then(|list| list.iter().map(|item| item.get_ref().as_str().map(str::to_owned)).collect());
         texts.ok_or_else(|| self.expected("a list of texts"))
     }
 
-    /// A path as it is meant beside the file.
+    /// Sets the setting of its key. A text is read as typed, other values as JSON.
+    ///
+    /// # Errors
+    /// If there is no such setting, or it does not take this value.
+    pub fn set<S: Settings>(&self, settings: &mut S) -> Result<(), FileError> {
+        let json = self.json()?;
+        let set = match &json {
+            Value::String(text) => settings.set(&self.key, text),
+            _ => settings.set_json(&self.key, json),
+        };
+        set.map_err(|error| {
+            self.refused(match error {
+                SettingError::Value { name, found, expected } => format!("{name} is {found}, expected {expected}"),
+                error => error.to_string(),
+            })
+        })
+    }
+
+    /// Returns a path as it is meant beside the file.
     pub fn beside(&self, path: &Path) -> PathBuf {
         self.reader.path.parent().map_or_else(|| path.to_owned(), |folder| folder.join(path))
     }
 
+    /// Returns its value as a whole number from 0 on.
+    ///
+    /// # Errors
+    /// If it is another type.
     pub fn as_count(&self) -> Result<usize, FileError> {
         let count = self.json()?.as_u64();
         count.map(|count| count as usize).ok_or_else(|| self.expected("a whole number from 0 on"))
     }
 
+    /// Returns its value as a number.
+    ///
+    /// # Errors
+    /// If it is another type.
     pub fn as_number(&self) -> Result<f64, FileError> {
         self.json()?.as_f64().ok_or_else(|| self.expected("a number"))
     }
 
-    pub fn as_seeds(&self) -> Result<Vec<u64>, FileError> {
-        let Value::Array(list) = self.json()? else { return Err(self.expected("a list of whole numbers")) };
-        let seeds: Option<Vec<u64>> = list.iter().map(Value::as_u64).collect();
-        let seeds = seeds.filter(|seeds| !seeds.is_empty());
-        let seeds =
-            seeds.ok_or_else(|| self.refused("seeds are not all whole numbers from 0 on, or there are none"))?;
-        match seeds.iter().enumerate().find(|(index, seed)| seeds[..*index].contains(seed)) {
-            Some((_, seed)) => Err(self.refused(format!("seed {seed} is there twice: omit one"))),
-            None => Ok(seeds),
-        }
-    }
-
+    /// Returns its value as a table.
+    ///
+    /// # Errors
+    /// If it is another type.
     pub fn as_table(&self) -> Result<Table<'a>, FileError> {
         match &self.value {
             DeValue::Table(table) => Ok(Table::new(self.reader, self.line, table.clone())),
@@ -208,7 +297,10 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// The value in JSON.
+    /// Returns its value as JSON.
+    ///
+    /// # Errors
+    /// If JSON has no such value: dates, tables.
     pub fn json(&self) -> Result<Value, FileError> {
         json(&self.value).ok_or_else(|| {
             self.refused(format!("{} cannot be read: expected a text, a number, true, false or a list", self.key))
@@ -216,12 +308,12 @@ impl<'a> Entry<'a> {
     }
 }
 
-fn holds(value: &DeValue<'_>, letters: &str) -> bool {
+fn holds(value: &DeValue<'_>, letters: &str, but: &str) -> bool {
     match value {
         DeValue::String(text) => text.contains(letters),
-        DeValue::Array(list) => list.iter().any(|item| holds(item.get_ref(), letters)),
+        DeValue::Array(list) => list.iter().any(|item| holds(item.get_ref(), letters, but)),
         DeValue::Table(table) => {
-            table.iter().any(|(key, value)| key.get_ref() != SWEEP && holds(value.get_ref(), letters))
+            table.iter().any(|(key, value)| key.get_ref() != but && holds(value.get_ref(), letters, but))
         }
         _ => false,
     }
