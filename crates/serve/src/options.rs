@@ -25,7 +25,7 @@ settings! {
         /// Address to listen on.
         host: String = "127.0.0.1".to_owned(), "ADDRESS";
         /// Port to listen on; 0: any that is free.
-        port: u16 = 8080, "PORT";
+        port: u16 = 8080, "PORT" in (0, 65_535);
         /// Names that requests may call the model by, separated by commas.
         served_model_name: List, "NAMES" or "the model's own";
         /// Tokens that an answer may have at most.
