@@ -1,22 +1,9 @@
-//! Facts of an answer that several shapes write: its endpoint, its counts, its tokens, how it ended.
+//! Facts of an answer that several forms write: its counts, its tokens, how it ended.
 
 use demask::{
     Generation,
     internals::{decode::Finish, step::TokenId},
 };
-
-/// Endpoint that an answer is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// `/v1/chat/completions`.
-    Chat,
-    /// `/v1/completions`.
-    Completion,
-    /// `/v1/infill`.
-    Infill,
-    /// `/infill`, as llama.cpp's server has it.
-    PlainInfill,
-}
 
 /// Tokens of an answer.
 #[derive(Debug, Clone, Copy, Default)]

@@ -9,10 +9,7 @@ use demask::{
 };
 use serde_json::{Value, json};
 
-use crate::{
-    answer::{Entry, Kind},
-    logprobs,
-};
+use crate::{answer::Entry, form::Form, logprobs};
 
 /// Character of a mask in text, and of a token that ends answers.
 const MASK: char = '▒';
@@ -232,14 +229,14 @@ impl Picture {
     }
 
     /// Returns the log-probabilities of the tokens that were settled since the last time; none if there are none.
-    pub fn logprobs(&mut self, kind: Kind, tokenizer: Option<&Tokenizer>) -> Option<Value> {
+    pub fn logprobs(&mut self, form: &dyn Form, tokenizer: Option<&Tokenizer>) -> Option<Value> {
         let settled = self.settled.min(self.commits.len());
         let new = self.commits.get(self.told..settled).filter(|new| !new.is_empty())?;
         // What was given, between and behind holes, was never committed.
         let entries = new.iter().flatten();
         let entries = entries.map(|commit| Entry { token: commit.token, logprob: commit.logprob, top: &commit.top });
         let entries: Vec<_> = entries.collect();
-        let value = logprobs::value(kind, &entries, tokenizer, self.characters);
+        let value = logprobs::value(form.logprobs_by_token(), &entries, tokenizer, self.characters);
         let characters: usize = entries.iter().map(|entry| logprobs::length(entry.token, tokenizer)).sum();
         (self.told, self.characters) = (settled, self.characters + characters);
         Some(value)

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use demask::internals::engine::EngineCounters;
 
-use crate::{metrics::Metrics, route::ROUTES};
+use crate::{api::paths_of_all, metrics::Metrics};
 
 fn project(path: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
@@ -49,7 +49,8 @@ fn the_manual_has_each_metric_and_each_path() {
     for (name, _) in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')) {
         assert!(page.contains(&format!("`{name}`")), "docs/serving.md lacks `{name}`");
     }
-    for (path, method, ..) in ROUTES {
+    for (endpoint, path, _) in paths_of_all() {
+        let method = &endpoint.method;
         assert!(page.contains(&format!("`{method} {path}`")), "docs/serving.md lacks `{method} {path}`");
     }
 }

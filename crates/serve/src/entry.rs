@@ -4,7 +4,12 @@ use std::time::Instant;
 
 use demask::Tenant;
 
-use crate::{Refusal, admission::Places, path::Path, route::Endpoint};
+use crate::{
+    Refusal,
+    admission::Places,
+    endpoint::{Endpoint, Work},
+    path::Path,
+};
 
 /// Facts about a request before anything is done for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +26,7 @@ pub struct Caller {
 
 /// A request that may send its body: it is known who asks for what, and it has a place.
 pub struct Entry {
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoint: &'static Endpoint,
     pub(crate) caller: Caller,
     /// Number of its key, and the key's weight.
     pub(crate) key: usize,
@@ -62,7 +67,7 @@ impl Entry {
     /// Returns whether it puts into tokens, or the other way round, and generates nothing.
     #[cfg(feature = "http")]
     pub(crate) fn tokenizes(&self) -> bool {
-        matches!(self.endpoint, Endpoint::Tokenize | Endpoint::Detokenize)
+        self.endpoint.work == Work::Tokens
     }
 
     /// Returns the tenant that its work is for: the holder of its key.

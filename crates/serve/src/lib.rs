@@ -15,8 +15,10 @@ mod date;
 #[cfg(test)]
 mod documented;
 mod echo;
+mod endpoint;
 mod entry;
 mod fields;
+mod form;
 #[cfg(feature = "http")]
 pub mod http;
 mod inner;
@@ -28,12 +30,10 @@ mod media;
 mod metrics;
 mod names;
 mod options;
-mod page;
 mod path;
 mod random;
 mod refusal;
 mod response;
-mod route;
 mod run;
 mod served;
 mod service;

@@ -6,16 +6,13 @@ use demask::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::{
-    answer::{Entry, Kind},
-    echo::Echo,
-};
+use crate::{answer::Entry, echo::Echo, form::Form};
 
 /// Number in place of the logarithm of an unknown probability, or of 0: clients expect a number.
 const NONE: f32 = -9999.0;
 
 /// Returns those of a whole answer from a token on; none if there are none.
-pub fn from(kind: Kind, generation: &Generation, first: usize, tokenizer: Option<&Tokenizer>) -> Option<Value> {
+pub fn from(form: &dyn Form, generation: &Generation, first: usize, tokenizer: Option<&Tokenizer>) -> Option<Value> {
     let known = generation.logprobs.as_ref()?;
     // Between and behind holes stand tokens that were given, which are no part of the answer.
     let filled = |at: &&TokenLogprob| generation.holes.is_empty() || at.logprob.is_some();
@@ -23,7 +20,7 @@ pub fn from(kind: Kind, generation: &Generation, first: usize, tokenizer: Option
     let entries = entries.map(|at| Entry { token: at.token, logprob: at.logprob, top: &at.top });
     let entries: Vec<_> = entries.collect();
     let before = known.iter().take(first).filter(filled).map(|at| length(at.token, tokenizer)).sum();
-    (first == 0 || !entries.is_empty()).then(|| value(kind, &entries, tokenizer, before))
+    (first == 0 || !entries.is_empty()).then(|| value(form.logprobs_by_token(), &entries, tokenizer, before))
 }
 
 /// Returns how many characters of an answer's text begin in a token, as offsets count them: none in a special one.
@@ -37,7 +34,7 @@ pub fn behind(echo: &Echo, text: &str, generation: Option<&Generation>, tokenize
     let prompt = entries.len();
     let answered = generation.and_then(|generation| generation.logprobs.as_ref()).into_iter().flatten();
     entries.extend(answered.map(|at| Entry { token: at.token, logprob: at.logprob, top: &at.top }));
-    let mut shown = value(Kind::Completion, &entries, tokenizer, 0);
+    let mut shown = value(false, &entries, tokenizer, 0);
     let (asked, answered) = entries.split_at(prompt);
     let mut places = prompt_offsets(text, asked.iter().map(|entry| entry.token), tokenizer);
     let answered = answered.iter().map(|entry| in_answer(entry.token, tokenizer));
@@ -75,10 +72,10 @@ fn words(token: TokenId, tokenizer: Option<&Tokenizer>) -> String {
     tokenizer.map_or_else(|| token.to_string(), |tokenizer| tokenizer.decode(&[token], false))
 }
 
-/// Returns log-probabilities in an endpoint's shape, behind tokens of so many characters.
-pub fn value(kind: Kind, entries: &[Entry<'_>], tokenizer: Option<&Tokenizer>, before: usize) -> Value {
+/// Returns log-probabilities, an object for each token or lists over all of them, after tokens of so many characters.
+pub fn value(by_token: bool, entries: &[Entry<'_>], tokenizer: Option<&Tokenizer>, before: usize) -> Value {
     let text = |token: TokenId| words(token, tokenizer);
-    if matches!(kind, Kind::Chat | Kind::Infill) {
+    if by_token {
         let bytes = |token: TokenId| tokenizer.and_then(|tokenizer| tokenizer.token_bytes(token));
         let one = |token: TokenId, logprob: Option<f32>| json!({"token": text(token), "logprob": logprob.unwrap_or(NONE), "bytes": bytes(token)});
         let content = entries.iter().map(|entry| {

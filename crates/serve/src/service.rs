@@ -15,6 +15,7 @@ use crate::run::MUCH;
 use crate::{
     Refusal, account, api,
     config::ServiceConfig,
+    endpoint::{self, Endpoint, Work},
     entry::{Caller, Entry},
     inner::Inner,
     judging::Judging,
@@ -22,7 +23,6 @@ use crate::{
     path::Path,
     random,
     response::{dress, held, json_response, json_text},
-    route::{self, Endpoint},
     run::Run,
     served::Served,
     shape::Shape,
@@ -48,12 +48,12 @@ pub enum Reply {
 /// Work that is wanted in one body.
 pub struct Pending {
     service: Arc<Inner>,
-    work: Work,
+    work: Waiting,
     request_id: String,
 }
 
 /// Work that a body waits for.
-enum Work {
+enum Waiting {
     Answers(Box<(Shape, Run)>),
     Judging(Box<Judging>),
 }
@@ -82,10 +82,10 @@ impl Service {
     fn entry(&self, head: &Parts, id: String, started: Instant) -> Result<Entry, Refusal> {
         let inner = &self.inner;
         let path = Path::read(head.uri.path())?;
-        let endpoint = route::find(&head.method, &path, inner.config.page)?;
+        let endpoint = endpoint::find(&head.method, &path, inner.config.page)?;
         let text = |name| head.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let trace = text("traceparent").filter(|trace| is_trace(trace));
-        let mut caller = Caller { id, endpoint: endpoint.name(), key: None, trace };
+        let mut caller = Caller { id, endpoint: endpoint.name, key: None, trace };
         let (mut key, mut weight) = (0, 1.0);
         if !endpoint.is_open() {
             let mut authorizations = head.headers.get_all(header::AUTHORIZATION).iter().map(HeaderValue::as_bytes);
@@ -101,10 +101,8 @@ impl Service {
         }
         media::check(head)?;
         self.check_body(head, endpoint)?;
-        if endpoint == Endpoint::Responses {
-            return Err(Refusal::missing(
-                "/v1/responses is not served, which keeps conversations: send the messages to /v1/chat/completions",
-            ));
+        if let Work::Refused(why) = endpoint.work {
+            return Err(Refusal::missing(why));
         }
         let mut places = None;
         if endpoint.works() {
@@ -117,7 +115,7 @@ impl Service {
     }
 
     /// Refuses a body that is too large, and any where none is read.
-    fn check_body(&self, head: &Parts, endpoint: Endpoint) -> Result<(), Refusal> {
+    fn check_body(&self, head: &Parts, endpoint: &Endpoint) -> Result<(), Refusal> {
         let text = head.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
         let length = text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
         if !endpoint.takes_body() && (length > 0 || head.headers.contains_key(header::TRANSFER_ENCODING)) {
@@ -141,7 +139,7 @@ impl Service {
             Ok(Served::Whole(response)) => Reply::Whole(dress(response, &caller.id)),
             Ok(Served::Run(run, shape)) => self.reply(*run, shape, caller.id),
             Ok(Served::Judging(judging)) => {
-                let work = Work::Judging(judging);
+                let work = Waiting::Judging(judging);
                 Reply::Pending(Pending { service: Arc::clone(&self.inner), work, request_id: caller.id })
             }
             Err(refusal) => {
@@ -154,7 +152,7 @@ impl Service {
     fn reply(&self, run: Run, shape: Shape, request_id: String) -> Reply {
         let service = Arc::clone(&self.inner);
         let Some(wishes) = shape.wishes.stream else {
-            let work = Work::Answers(Box::new((shape, run)));
+            let work = Waiting::Answers(Box::new((shape, run)));
             return Reply::Pending(Pending { service, work, request_id });
         };
         let mut response = dress(Response::new(Bytes::new()), &request_id).map(|_| ());
@@ -203,8 +201,8 @@ impl Pending {
     /// Waits until the work is over, and writes nothing.
     pub(crate) fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         match &mut self.work {
-            Work::Answers(answers) => poll_answers(&mut answers.1, context),
-            Work::Judging(judging) => judging.poll(context),
+            Waiting::Answers(answers) => poll_answers(&mut answers.1, context),
+            Waiting::Judging(judging) => judging.poll(context),
         }
     }
 
@@ -217,8 +215,8 @@ impl Pending {
     /// Writes the response to work that is over.
     pub(crate) fn written(&self, over: Result<(), Refusal>) -> Response<Bytes> {
         let response = over.map(|()| match &self.work {
-            Work::Answers(answers) => whole_answers(&self.service, &answers.0, &answers.1),
-            Work::Judging(judging) => json_response(&judging.body()),
+            Waiting::Answers(answers) => whole_answers(&self.service, &answers.0, &answers.1),
+            Waiting::Judging(judging) => json_response(&judging.body()),
         });
         dress(response.unwrap_or_else(|refusal| refusal.response()), &self.request_id)
     }
@@ -227,16 +225,16 @@ impl Pending {
     #[cfg(feature = "http")]
     pub(crate) fn is_long(&self) -> bool {
         match &self.work {
-            Work::Answers(answers) => answers.1.length(&answers.0.wishes) > MUCH,
-            Work::Judging(_) => false,
+            Waiting::Answers(answers) => answers.1.length(&answers.0.wishes) > MUCH,
+            Waiting::Judging(_) => false,
         }
     }
 
     /// Gives the request up.
     pub fn end_with(&mut self, refusal: &Refusal) -> Response<Bytes> {
         match &mut self.work {
-            Work::Answers(answers) => drop(answers.1.fail(refusal.clone())),
-            Work::Judging(judging) => judging.fail(refusal),
+            Waiting::Answers(answers) => drop(answers.1.fail(refusal.clone())),
+            Waiting::Judging(judging) => judging.fail(refusal),
         }
         dress(refusal.response(), &self.request_id)
     }

@@ -7,10 +7,11 @@ use demask::{
 use serde_json::{Map, Value, json};
 
 use crate::{
-    answer::{Counts, Kind, finish_reason},
+    answer::{Counts, finish_reason},
     ask::{Judged, Wishes},
     date,
     echo::Echo,
+    form::{Choice, Form},
     inner::Inner,
     logprobs,
     names::Names,
@@ -21,8 +22,8 @@ use crate::{
 /// Shape that all chunks and bodies of a request have in common.
 #[derive(Debug)]
 pub struct Shape {
-    /// Endpoint of the request.
-    pub kind: Kind,
+    /// Form that the request's endpoint has.
+    pub form: &'static dyn Form,
     /// The answer's name.
     id: String,
     /// Seconds since 1970.
@@ -42,15 +43,10 @@ pub struct Shape {
 
 impl Shape {
     /// Makes the shape of a request's answers.
-    pub fn new(kind: Kind, service: &Inner, wishes: Wishes, names: Names) -> Self {
-        let prefix = match kind {
-            Kind::Chat => "chatcmpl-",
-            Kind::Completion => "cmpl-",
-            Kind::Infill | Kind::PlainInfill => "infill-",
-        };
+    pub fn new(form: &'static dyn Form, service: &Inner, wishes: Wishes, names: Names) -> Self {
         Self {
-            kind,
-            id: random::name(prefix),
+            form,
+            id: random::name(form.prefix()),
             created: date::now(),
             model: service.name().to_owned(),
             fingerprint: service.fingerprint.clone(),
@@ -67,20 +63,12 @@ impl Shape {
     }
 
     fn head(&self, chunk: bool) -> Map<String, Value> {
-        let object = match (self.kind, chunk) {
-            (Kind::Chat, false) => "chat.completion",
-            (Kind::Chat, true) => "chat.completion.chunk",
-            // A chunk of a completion is called as the whole.
-            (Kind::Completion, _) => "text_completion",
-            (Kind::Infill | Kind::PlainInfill, false) => "infill",
-            (Kind::Infill | Kind::PlainInfill, true) => "infill.chunk",
-        };
         let mut head = Map::new();
         head.insert("id".to_owned(), json!(self.id));
-        head.insert("object".to_owned(), json!(object));
+        head.insert("object".to_owned(), json!(self.form.object(chunk)));
         head.insert("created".to_owned(), json!(self.created));
         head.insert("model".to_owned(), json!(self.model));
-        if matches!(self.kind, Kind::Chat | Kind::Completion) {
+        if self.form.is_list() {
             head.insert("system_fingerprint".to_owned(), json!(self.fingerprint));
         }
         head
@@ -89,8 +77,8 @@ impl Shape {
     /// Returns a chunk with one choice.
     pub fn chunk(&self, choice: Value) -> Map<String, Value> {
         let mut chunk = self.head(true);
-        match (self.kind, choice) {
-            (Kind::PlainInfill, Value::Object(choice)) => chunk.extend(choice),
+        match (self.form.is_flat(), choice) {
+            (true, Value::Object(choice)) => chunk.extend(choice),
             (_, choice) => drop(chunk.insert("choices".to_owned(), json!([choice]))),
         }
         if self.wishes.stream.is_some_and(|stream| stream.usage) {
@@ -99,40 +87,16 @@ impl Shape {
         chunk
     }
 
-    /// Returns a choice of a chunk: text that follows, or nothing; `first` if no text of it was sent before.
-    pub fn part(&self, index: usize, text: &str, first: bool, logprobs: Option<&Value>) -> Value {
-        match self.kind {
-            Kind::Chat => {
-                let mut delta = Map::new();
-                if first && !text.is_empty() {
-                    delta.insert("role".to_owned(), json!("assistant"));
-                }
-                if !text.is_empty() {
-                    delta.insert("content".to_owned(), json!(text));
-                }
-                json!({"index": index, "delta": delta, "finish_reason": null, "logprobs": logprobs})
-            }
-            Kind::PlainInfill => json!({"content": text, "stop": false}),
-            _ => json!({"index": index, "text": text, "finish_reason": null, "logprobs": logprobs}),
-        }
-    }
-
     /// Returns the choice that ends an answer in a stream, without text.
     pub fn last(&self, index: usize, generation: &Generation) -> Value {
-        if self.kind == Kind::PlainInfill {
-            return json!({"content": "", "stop": true});
+        let mut part = self.form.part(index, "", false, None);
+        part["finish_reason"] = json!(finish_reason(generation.finish));
+        part["stop_reason"] = self.stop_reason(generation);
+        let mut part = self.form.last(part, generation);
+        if self.wishes.token_ids && !self.form.is_flat() {
+            part["token_ids"] = json!(token_ids(generation));
         }
-        let mut choice = self.part(index, "", false, None);
-        choice["finish_reason"] = json!(finish_reason(generation.finish));
-        choice["stop_reason"] = self.stop_reason(generation);
-        if self.kind == Kind::Infill {
-            // The stream's text is that of all holes: here is where one ends and the next begins.
-            choice["holes"] = json!(generation.holes);
-        }
-        if self.wishes.token_ids {
-            choice["token_ids"] = json!(token_ids(generation));
-        }
-        choice
+        part
     }
 
     /// Returns the last chunk before the end of a stream: counts of tokens, and no choice.
@@ -166,7 +130,7 @@ impl Shape {
             if let Some(echo) = run.echoes().get(index / self.wishes.choices) {
                 choice["logprobs"] = json!(logprobs::behind(echo, self.echo_of(index), Some(generation), tokenizer));
             }
-            if self.kind != Kind::PlainInfill {
+            if !self.form.is_flat() {
                 choice["diffusion"] = self.diffusion(generation, *seed);
             }
             choice
@@ -177,17 +141,11 @@ impl Shape {
             body.insert("diffusion".to_owned(), self.diffusion(generation, *seed));
         }
         let mut list = None;
-        match self.kind {
-            Kind::Chat | Kind::Completion => {
-                let written: Vec<String> = choices.map(|choice| choice.to_string()).collect();
-                list = Some(written.join(","));
-            }
-            Kind::Infill | Kind::PlainInfill => {
-                // One answer: its fields stand at the top.
-                if let Some(Value::Object(choice)) = choices.next() {
-                    body.extend(choice);
-                }
-            }
+        if self.form.is_list() {
+            let written: Vec<String> = choices.map(|choice| choice.to_string()).collect();
+            list = Some(written.join(","));
+        } else if let Some(Value::Object(choice)) = choices.next() {
+            body.extend(choice);
         }
         let usage = match self.wishes.judged {
             Judged::Alone => {
@@ -231,29 +189,15 @@ impl Shape {
 
     /// A choice of a whole body.
     fn choice(&self, index: usize, generation: &Generation, tokenizer: Option<&Tokenizer>) -> Value {
-        let text = self.text_of(generation);
-        let logprobs = self.wishes.logprobs.then(|| logprobs::from(self.kind, generation, 0, tokenizer));
-        let finish = finish_reason(generation.finish);
-        let mut choice = match self.kind {
-            Kind::Chat => json!({
-                "index": index,
-                "message": {"role": "assistant", "content": text, "refusal": null},
-                "logprobs": logprobs,
-                "finish_reason": finish,
-                "stop_reason": self.stop_reason(generation),
-            }),
-            Kind::Completion => {
-                json!({
-                    "index": index,
-                    "text": format!("{}{text}", self.echo_of(index)),
-                    "logprobs": logprobs,
-                    "finish_reason": finish,
-                    "stop_reason": self.stop_reason(generation),
-                })
-            }
-            Kind::Infill => json!({"text": text, "holes": generation.holes, "logprobs": logprobs}),
-            Kind::PlainInfill => json!({"content": text, "stop": true}),
-        };
+        let logprobs = self.wishes.logprobs.then(|| logprobs::from(self.form, generation, 0, tokenizer));
+        let mut choice = self.form.choice(Choice {
+            index,
+            text: format!("{}{}", self.echo_of(index), self.text_of(generation)),
+            logprobs,
+            finish: finish_reason(generation.finish),
+            stop: self.stop_reason(generation),
+            holes: &generation.holes,
+        });
         if self.wishes.token_ids {
             choice["token_ids"] = json!(token_ids(generation));
         }
@@ -269,7 +213,7 @@ impl Shape {
     /// the whole text was asked for.
     pub fn text_of(&self, generation: &Generation) -> String {
         match &generation.holes[..] {
-            [_, ..] if self.kind != Kind::Infill => generation.holes.concat(),
+            [_, ..] if !self.form.has_whole_text() => generation.holes.concat(),
             _ => generation.to_string(),
         }
     }

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use crate::run::{MUCH, written_length};
 use crate::{
     Refusal,
-    answer::{Counts, Kind},
+    answer::Counts,
     ask::{Frames, StreamWishes},
     canvas::Picture,
     inner::Inner,
@@ -229,14 +229,14 @@ impl EventStream {
             return None;
         }
         let wanted = self.shape.wishes.logprobs && !self.wishes.diffusing && !text.is_empty();
-        let logprobs = if wanted { told.picture.logprobs(self.shape.kind, tokenizer) } else { None };
+        let logprobs = if wanted { told.picture.logprobs(self.shape.form, tokenizer) } else { None };
         let first = !told.text;
         told.text |= !text.is_empty();
-        let mut chunk = self.shape.chunk(self.shape.part(index, &text, first, logprobs.as_ref()));
+        let mut chunk = self.shape.chunk(self.shape.form.part(index, &text, first, logprobs.as_ref()));
         if let Some(frame) = frame {
             chunk.insert("diffusion".to_owned(), frame);
         }
-        if self.wishes.diffusing && self.shape.kind == Kind::Chat {
+        if self.wishes.diffusing && self.shape.form.says_diffusing() {
             chunk.insert("diffusing".to_owned(), Value::Bool(true));
         }
         if self.wishes.continuous_usage {
@@ -251,19 +251,10 @@ impl EventStream {
         let mut choice = self.shape.last(index, generation);
         if self.shape.wishes.logprobs {
             let told = self.told[index].picture.told();
-            choice["logprobs"] = json!(logprobs::from(self.shape.kind, generation, told, self.service.tokenizer()));
+            choice["logprobs"] = json!(logprobs::from(self.shape.form, generation, told, self.service.tokenizer()));
         }
         if let Some(text) = self.rest(index, generation) {
-            let place = match self.shape.kind {
-                Kind::Chat => {
-                    if !self.told[index].text {
-                        choice["delta"]["role"] = Value::from("assistant");
-                    }
-                    &mut choice["delta"]["content"]
-                }
-                Kind::PlainInfill => &mut choice["content"],
-                Kind::Completion | Kind::Infill => &mut choice["text"],
-            };
+            let place = self.shape.form.text(&mut choice, !self.told[index].text);
             *place = Value::from(text);
         }
         let mut chunk = self.shape.chunk(choice);

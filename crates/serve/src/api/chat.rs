@@ -4,28 +4,118 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use demask::{Message, Prompt};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::common::{read_ask, run};
 use crate::{
     Refusal,
-    answer::Kind,
+    endpoint::{Body, Endpoint},
     entry::Entry,
-    fields::{Fields, table, told},
+    fields::{
+        Fields,
+        table::{
+            self, ANY, CHAT_LOGPROBS, DECODING, Field, GENERATING, MESSAGES, MODEL, Of, SAMPLING, Table, field, only,
+        },
+        told,
+    },
+    form::{Choice, Form},
     inner::Inner,
     served::Served,
 };
 
 /// Messages of a conversation, at most.
-const MESSAGES: usize = 1024;
+const MOST_MESSAGES: usize = 1024;
+
+/// The endpoint.
+pub static ENDPOINT: Endpoint = Endpoint {
+    name: "chat",
+    paths: &[("/v1/chat/completions", "chat")],
+    body: Some(Body::new(TABLE, &["messages"], "messages")),
+    serve,
+    ..Endpoint::POST
+};
+
+const ALONE: &[Field] = &[
+    MESSAGES,
+    field("tool_choice", Of::Own(r#"{"enum": ["none", "auto", null]}"#), "With none, the tools are ignored."),
+    field("tools", Of::Own(ANY), "Not implemented: none, an empty list, or any with tool_choice none."),
+    field("functions", Of::Own(ANY), "The same."),
+    field("function_call", Of::Own(ANY), "Not implemented: none, or any with tool_choice none."),
+    only("add_generation_prompt", &["true"]),
+    only("continue_final_message", &["false"]),
+    only("add_special_tokens", &["false"]),
+    only("chat_template", &[]),
+    only("documents", &["[]"]),
+    only("modalities", &[r#"["text"]"#]),
+    only("audio", &[]),
+    only("prediction", &[]),
+    only("web_search_options", &[]),
+    only("moderation", &[]),
+    only("reasoning_effort", &[r#""none""#]),
+    only("include_reasoning", &["false", "true"]),
+    only("echo", &["false"]),
+    only("chat_template_kwargs", &["{}"]),
+];
+
+const TABLE: Table = &[MODEL, ALONE, CHAT_LOGPROBS, GENERATING, SAMPLING, DECODING];
+
+/// Form of chat's answers.
+#[derive(Debug)]
+struct Chat;
+
+impl Form for Chat {
+    fn prefix(&self) -> &'static str {
+        "chatcmpl-"
+    }
+
+    fn object(&self, chunk: bool) -> &'static str {
+        if chunk { "chat.completion.chunk" } else { "chat.completion" }
+    }
+
+    fn logprobs_by_token(&self) -> bool {
+        true
+    }
+
+    fn says_diffusing(&self) -> bool {
+        true
+    }
+
+    fn part(&self, index: usize, text: &str, first: bool, logprobs: Option<&Value>) -> Value {
+        let mut delta = Map::new();
+        if first && !text.is_empty() {
+            delta.insert("role".to_owned(), json!("assistant"));
+        }
+        if !text.is_empty() {
+            delta.insert("content".to_owned(), json!(text));
+        }
+        json!({"index": index, "delta": delta, "finish_reason": null, "logprobs": logprobs})
+    }
+
+    fn text<'v>(&self, part: &'v mut Value, first: bool) -> &'v mut Value {
+        if first {
+            part["delta"]["role"] = Value::from("assistant");
+        }
+        &mut part["delta"]["content"]
+    }
+
+    fn choice(&self, choice: Choice<'_>) -> Value {
+        json!({
+            "index": choice.index,
+            "message": {"role": "assistant", "content": choice.text, "refusal": null},
+            "logprobs": choice.logprobs,
+            "finish_reason": choice.finish,
+            "stop_reason": choice.stop,
+        })
+    }
+}
 
 /// Answers a conversation.
 ///
 /// # Errors
 /// If the body is wrong, or asks for what is not implemented.
-pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
+fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
     let limits = &service.config.limits;
-    let mut fields = Fields::parse(body, table::CHAT, limits)?;
+    let mut fields = Fields::parse(body, TABLE, limits)?;
     let messages = messages(&mut fields, service)?;
     refuse_tools(&mut fields)?;
     let top = logprobs(&mut fields)?;
@@ -34,7 +124,7 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
     if let Some(top) = top {
         ask.ask_logprobs(top);
     }
-    run(service, entry, Kind::Chat, &[Prompt::Chat(messages)], ask, Vec::new())
+    run(service, entry, &Chat, &[Prompt::Chat(messages)], ask, Vec::new())
 }
 
 /// Reads whether log-probabilities are wanted, and of how many alternatives.
@@ -71,8 +161,8 @@ fn refuse_tools(fields: &mut Fields<'_>) -> Result<(), Refusal> {
 pub fn messages(fields: &mut Fields<'_>, service: &Inner) -> Result<Vec<Message>, Refusal> {
     let missing = || Refusal::parameter("messages", "`messages` is missing: expected a list of messages");
     let list = fields.list("messages")?.ok_or_else(missing)?;
-    if list.is_empty() || list.len() > MESSAGES {
-        let message = format!("`messages` has {} messages, expected 1 to {MESSAGES}", list.len());
+    if list.is_empty() || list.len() > MOST_MESSAGES {
+        let message = format!("`messages` has {} messages, expected 1 to {MOST_MESSAGES}", list.len());
         return Err(Refusal::parameter("messages", message));
     }
     list.into_iter().enumerate().map(|(index, value)| message(index, value, service)).collect()

@@ -6,10 +6,10 @@ use demask::Prompt;
 
 use crate::{
     Refusal,
-    answer::Kind,
     ask::{self, Ask},
     entry::Entry,
     fields::Fields,
+    form::Form,
     inner::Inner,
     run::Run,
     served::Served,
@@ -32,7 +32,7 @@ pub(crate) fn check_model(service: &Inner, fields: &mut Fields<'_>) -> Result<()
 pub(crate) fn run(
     service: &Arc<Inner>,
     mut entry: Entry,
-    kind: Kind,
+    form: &'static dyn Form,
     prompts: &[Prompt],
     mut ask: Ask,
     echo: Vec<String>,
@@ -43,7 +43,7 @@ pub(crate) fn run(
     }
     let places = entry.places()?;
     let run = Run::start(service, prompts, &ask, places, &entry).map_err(|refusal| ask.names.refusal(refusal))?;
-    let mut shape = Shape::new(kind, service, ask.wishes, ask.names);
+    let mut shape = Shape::new(form, service, ask.wishes, ask.names);
     shape.echo = echo;
     Ok(Served::Run(Box::new(run), shape))
 }

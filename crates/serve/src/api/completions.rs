@@ -13,21 +13,70 @@ use super::{
 };
 use crate::{
     Refusal,
-    answer::Kind,
     ask::{Ask, Judged},
+    endpoint::{Body, Endpoint},
     entry::Entry,
-    fields::{Fields, table},
+    fields::{
+        Fields,
+        table::{DECODING, GENERATING, MODEL, Of, SAMPLING, TEXTS_OR_IDS, Table, field, only, with_default},
+    },
+    form::Form,
     inner::Inner,
     served::Served,
 };
+
+/// The endpoint.
+pub static ENDPOINT: Endpoint = Endpoint {
+    name: "completions",
+    paths: &[("/v1/completions", "completions")],
+    body: Some(Body::new(TABLE, &["prompt"], "prompt")),
+    serve,
+    ..Endpoint::POST
+};
+
+/// Alternatives of a token that completions tell, as OpenAI's do.
+const LOGPROBS: u64 = 5;
+
+const TABLE: Table = &[
+    MODEL,
+    &[
+        field("prompt", Of::Own(TEXTS_OR_IDS), "A text, token ids, or a list of either."),
+        field("suffix", Of::Text, "Text behind the answer, which then fills what is between."),
+        with_default("echo", Of::Switch, "false", "Return the prompt in front of the answer."),
+        field(
+            "logprobs",
+            Of::Count(0, |_| LOGPROBS),
+            "Return log-probabilities, and so many alternatives of each token.",
+        ),
+        field("best_of", Of::Count(1, |_| 128), "Not implemented: only the value of `n` passes."),
+        only("add_special_tokens", &["true"]),
+    ],
+    GENERATING,
+    SAMPLING,
+    DECODING,
+];
+
+/// Form of completions.
+#[derive(Debug)]
+pub struct Completion;
+
+impl Form for Completion {
+    fn prefix(&self) -> &'static str {
+        "cmpl-"
+    }
+
+    fn object(&self, _: bool) -> &'static str {
+        "text_completion"
+    }
+}
 
 /// Completes prompts.
 ///
 /// # Errors
 /// If the body is wrong, or asks for what is not implemented.
-pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
+fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
     let limits = &service.config.limits;
-    let mut fields = Fields::parse(body, table::COMPLETIONS, limits)?;
+    let mut fields = Fields::parse(body, TABLE, limits)?;
     let prompts = prompts(&mut fields, limits.prompts)?;
     let suffix = fields.text("suffix")?.filter(|suffix| !suffix.is_empty());
     let echo = fields.is_on("echo")?;
@@ -57,7 +106,7 @@ pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served,
         return with_suffix(service, entry, &prompts, &suffix, ask);
     }
     let echo = if echo { prompts.iter().map(|prompt| words(service, prompt)).collect() } else { Vec::new() };
-    run(service, entry, Kind::Completion, &prompts, ask, echo)
+    run(service, entry, &Completion, &prompts, ask, echo)
 }
 
 /// Way in which the prompts of a request with `echo` and `logprobs` are judged.

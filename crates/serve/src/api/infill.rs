@@ -1,76 +1,147 @@
-//! Holes in a text: four endpoints with one core.
+//! `POST /v1/infill`: holes in a text, and what the other endpoints with a hole share.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use demask::{Prompt, Segment};
+use demask::{Generation, Prompt, Segment};
 use demask_settings::whole;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     chat,
     common::{read_ask, run},
+    completions::Completion,
 };
 use crate::{
     Refusal,
-    answer::Kind,
-    ask::{self, Ask},
+    ask::Ask,
+    endpoint::{Body, Endpoint},
     entry::Entry,
-    fields::{Fields, table, told},
+    fields::{
+        Fields,
+        table::{CHAT_LOGPROBS, DECODING, GENERATING, MODEL, Of, SAMPLING, Table, field},
+        told,
+    },
+    form::{Choice, Form},
     inner::Inner,
     limits::Limits,
-    route::Endpoint,
     served::Served,
 };
 
 /// Tokens of a hole if nobody says how many.
 const HOLE: usize = 32;
 /// Pieces of a text with holes, at most.
-const SEGMENTS: usize = 1024;
+const MOST_SEGMENTS: usize = 1024;
+
+/// The endpoint.
+pub static ENDPOINT: Endpoint = Endpoint {
+    name: "infill",
+    paths: &[("/v1/infill", "infill")],
+    body: Some(Body::new(TABLE, &["segments"], "segments")),
+    serve,
+    ..Endpoint::POST
+};
+
+/// Pieces of a text, and holes between them.
+const SEGMENTS: &str = r#"{"type": "array", "minItems": 1, "maxItems": 1024, "items": {"anyOf": [{"type": "string"},
+    {"type": "object", "required": ["hole"], "additionalProperties": false, "properties": {"hole": {"type": "object",
+    "minProperties": 1, "maxProperties": 1, "additionalProperties": false, "properties": {
+    "tokens": {"type": "integer", "minimum": 1}, "max_tokens": {"type": "integer", "minimum": 1}}}}}]}}"#;
+
+const TABLE: Table = &[
+    MODEL,
+    &[field("segments", Of::Own(SEGMENTS), "Texts and holes.")],
+    CHAT_LOGPROBS,
+    GENERATING,
+    SAMPLING,
+    DECODING,
+];
+
+/// Form of a text with holes.
+#[derive(Debug)]
+struct Infill;
+
+impl Form for Infill {
+    fn prefix(&self) -> &'static str {
+        "infill-"
+    }
+
+    fn object(&self, chunk: bool) -> &'static str {
+        if chunk { "infill.chunk" } else { "infill" }
+    }
+
+    fn is_list(&self) -> bool {
+        false
+    }
+
+    fn logprobs_by_token(&self) -> bool {
+        true
+    }
+
+    fn has_whole_text(&self) -> bool {
+        true
+    }
+
+    fn last(&self, mut part: Value, generation: &Generation) -> Value {
+        // The stream's text is that of all holes: here is where one ends and the next begins.
+        part["holes"] = json!(generation.holes);
+        part
+    }
+
+    fn choice(&self, choice: Choice<'_>) -> Value {
+        json!({"text": choice.text, "holes": choice.holes, "logprobs": choice.logprobs})
+    }
+}
 
 /// Fills holes.
 ///
 /// # Errors
 /// If the body is wrong, or the model cannot look ahead.
-pub fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
-    let limits = &service.config.limits;
-    let table = match entry.endpoint {
-        Endpoint::Infill => table::INFILL,
-        Endpoint::PlainInfill => table::PLAIN_INFILL,
-        _ => table::FIM,
-    };
-    let mut fields = Fields::parse(body, table, limits)?;
-    let recommended = service.handle.info().recommended_length();
-    let (kind, segments) = match entry.endpoint {
-        Endpoint::Infill => (Kind::Infill, Some(segments(&mut fields, recommended)?)),
-        Endpoint::PlainInfill => (Kind::PlainInfill, None),
-        _ => (Kind::Completion, None),
-    };
-    let (fim, predict) = match kind {
-        Kind::Infill => (None, None),
-        Kind::PlainInfill => (Some(input_prefix_and_suffix(&mut fields)?), fields.integer("n_predict")?),
-        _ => (Some(prompt_and_suffix(&mut fields)?), None),
-    };
-    let top = if kind == Kind::Infill { chat::logprobs(&mut fields)? } else { None };
+fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
+    let mut fields = Fields::parse(body, TABLE, &service.config.limits)?;
+    let segments = segments(&mut fields, service.handle.info().recommended_length())?;
+    let top = chat::logprobs(&mut fields)?;
     let mut ask = read_ask(service, &entry, &mut fields)?;
     if let Some(top) = top {
         ask.ask_logprobs(top);
     }
-    if kind != Kind::Completion && ask.wishes.choices > 1 {
-        return Err(Refusal::parameter("n", format!("`n` is {}, expected 1 for this endpoint", ask.wishes.choices)));
-    }
-    // -1 is how llama.cpp's clients leave it open.
-    if let Some(most) = predict.and_then(|most| usize::try_from(most).ok()).filter(|most| *most > 0) {
-        ask::set_bound(&mut ask.options, &mut ask.names, most, "n_predict")?;
-    }
+    one_answer(&ask)?;
     fields.finish()?;
-    let segments = match (segments, fim) {
-        (Some(segments), _) => segments,
-        (None, Some((prompt, suffix))) => around(prompt, length(&mut ask, recommended), suffix),
-        (None, None) => Vec::new(),
-    };
-    check(&segments, limits)?;
-    run(service, entry, kind, &[Prompt::Segments(segments)], ask, Vec::new())
+    fill(service, entry, &Infill, segments, ask)
+}
+
+/// Refuses several answers where a body has one.
+pub fn one_answer(ask: &Ask) -> Result<(), Refusal> {
+    match ask.wishes.choices {
+        0 | 1 => Ok(()),
+        choices => Err(Refusal::parameter("n", format!("`n` is {choices}, expected 1 for this endpoint"))),
+    }
+}
+
+/// Fills the hole between two texts.
+///
+/// # Errors
+/// If the model cannot look ahead.
+pub fn fill_between(
+    service: &Arc<Inner>,
+    entry: Entry,
+    form: &'static dyn Form,
+    (before, after): (String, String),
+    mut ask: Ask,
+) -> Result<Served, Refusal> {
+    let hole = length(&mut ask, service.handle.info().recommended_length());
+    fill(service, entry, form, around(before, hole, after), ask)
+}
+
+fn fill(
+    service: &Arc<Inner>,
+    entry: Entry,
+    form: &'static dyn Form,
+    segments: Vec<Segment>,
+    ask: Ask,
+) -> Result<Served, Refusal> {
+    check(&segments, &service.config.limits)?;
+    run(service, entry, form, &[Prompt::Segments(segments)], ask, Vec::new())
 }
 
 /// Fills what is missing between prompts and a suffix.
@@ -94,7 +165,7 @@ pub fn with_suffix(
         check(segments, &service.config.limits)?;
     }
     let prompts: Vec<_> = segments.into_iter().map(Prompt::Segments).collect();
-    run(service, entry, Kind::Completion, &prompts, ask, Vec::new())
+    run(service, entry, &Completion, &prompts, ask, Vec::new())
 }
 
 /// Takes the length of the hole out of the options: holes say how much is decoded. A bound makes none longer than the model
@@ -134,8 +205,8 @@ fn segments(fields: &mut Fields<'_>, recommended: usize) -> Result<Vec<Segment>,
     let expected = "expected a list such as [\"def f(\", {\"hole\": {\"tokens\": 12}}, \"):\\n\"]";
     let missing = || Refusal::parameter("segments", format!("`segments` is missing: {expected}"));
     let list = fields.list("segments")?.ok_or_else(missing)?;
-    if list.is_empty() || list.len() > SEGMENTS {
-        let message = format!("`segments` has {} pieces, expected 1 to {SEGMENTS}", list.len());
+    if list.is_empty() || list.len() > MOST_SEGMENTS {
+        let message = format!("`segments` has {} pieces, expected 1 to {MOST_SEGMENTS}", list.len());
         return Err(Refusal::parameter("segments", message));
     }
     let one = |value: &Value| {
@@ -156,18 +227,4 @@ fn segments(fields: &mut Fields<'_>, recommended: usize) -> Result<Vec<Segment>,
         one(value).ok_or_else(wrong)
     };
     list.iter().enumerate().map(read).collect()
-}
-
-/// Reads llama.cpp's names.
-fn input_prefix_and_suffix(fields: &mut Fields<'_>) -> Result<(String, String), Refusal> {
-    let prefix = fields.text("input_prefix")?.unwrap_or_default();
-    let suffix = fields.text("input_suffix")?.unwrap_or_default();
-    Ok((prefix, suffix))
-}
-
-/// Reads Mistral's and Mercury's names.
-fn prompt_and_suffix(fields: &mut Fields<'_>) -> Result<(String, String), Refusal> {
-    let missing = || Refusal::parameter("prompt", "`prompt` is missing: expected a text");
-    let prompt = fields.text("prompt")?.ok_or_else(missing)?;
-    Ok((prompt, fields.text("suffix")?.unwrap_or_default()))
 }

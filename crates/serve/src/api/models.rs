@@ -5,10 +5,26 @@ use demask::internals::step::Mask;
 use http::Response;
 use serde_json::{Value, json};
 
-use crate::{Refusal, inner::Inner, path::Path, response::json_response};
+use crate::{Refusal, endpoint::Endpoint, inner::Inner, path::Path, response::json_response, served::Served};
+
+/// `GET /v1/models`.
+pub static LIST: Endpoint = Endpoint {
+    name: "models",
+    paths: &[("/v1/models", "models")],
+    serve: |service, _, _| Ok(Served::Whole(list(service))),
+    ..Endpoint::GET
+};
+
+/// `GET /v1/models/{id}`.
+pub static ONE: Endpoint = Endpoint {
+    name: "model",
+    folder: "/v1/models/",
+    serve: |service, entry, _| one(service, &entry.path).map(Served::Whole),
+    ..Endpoint::GET
+};
 
 /// Lists what is served.
-pub fn list(service: &Inner) -> Response<Bytes> {
+fn list(service: &Inner) -> Response<Bytes> {
     let data: Vec<Value> = service.names().map(|name| card(service, name)).collect();
     json_response(&json!({"object": "list", "data": data}))
 }
@@ -17,8 +33,8 @@ pub fn list(service: &Inner) -> Response<Bytes> {
 ///
 /// # Errors
 /// If it is not served.
-pub fn one(service: &Inner, path: &Path) -> Result<Response<Bytes>, Refusal> {
-    let name = path.behind("/v1/models/").unwrap_or_default();
+fn one(service: &Inner, path: &Path) -> Result<Response<Bytes>, Refusal> {
+    let name = path.behind(ONE.folder).unwrap_or_default();
     let found = service.names().find(|known| *known == name);
     let known = || service.names().collect::<Vec<_>>().join(" or ");
     let missing = || {

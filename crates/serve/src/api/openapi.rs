@@ -1,25 +1,33 @@
-//! `GET /openapi.json`: the paths, from the table that requests are led by, and their bodies, from those that they are read by.
+//! `GET /openapi.json`: the paths, from the list that requests are led by, and their bodies, from the tables that they are read by.
 
-use bytes::Bytes;
-use http::Response;
 use serde_json::{Map, Value, json};
 
+use super::ENDPOINTS;
 use crate::{
+    endpoint::{Access, Endpoint},
     fields::table::{self, Field, Of, Table, decoding},
-    inner::Inner,
     limits::Limits,
     response::json_response,
-    route::{Endpoint, ROUTES},
+    served::Served,
 };
 
-/// Returns the description of all paths.
-pub fn document(service: &Inner) -> Response<Bytes> {
-    json_response(&described(&service.config.limits))
+/// The endpoint.
+pub static ENDPOINT: Endpoint = Endpoint {
+    name: "openapi",
+    paths: &[("/openapi.json", "openapi")],
+    access: Access::All,
+    serve: |service, _, _| Ok(Served::Whole(json_response(&described(&service.config.limits)))),
+    ..Endpoint::GET
+};
+
+/// All paths, each with its endpoint and its name.
+pub fn paths_of_all() -> impl Iterator<Item = (&'static Endpoint, &'static str, &'static str)> {
+    ENDPOINTS.iter().flat_map(|endpoint| endpoint.paths.iter().map(|(path, name)| (*endpoint, *path, *name)))
 }
 
 fn described(limits: &Limits) -> Value {
     let mut paths = Map::new();
-    for (path, method, endpoint, name) in ROUTES {
+    for (endpoint, path, name) in paths_of_all() {
         let mut operation = json!({
             "operationId": name,
             "responses": {
@@ -27,15 +35,15 @@ fn described(limits: &Limits) -> Value {
                 "default": {"description": "refused", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/error"}}}},
             },
         });
-        if let Some((table, required)) = body(endpoint) {
-            let schema = object(table, required, limits);
+        if let Some(body) = &endpoint.body {
+            let schema = object(body.table, body.required, limits);
             operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": schema}}});
         }
         if !endpoint.is_open() {
             operation["security"] = json!([{"key": []}]);
         }
         let entry = paths.entry(path).or_insert_with(|| json!({}));
-        entry[method.as_str().to_lowercase()] = operation;
+        entry[endpoint.method.as_str().to_lowercase()] = operation;
     }
     json!({
         "openapi": "3.1.0",
@@ -45,21 +53,6 @@ fn described(limits: &Limits) -> Value {
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
             "schemas": {"error": envelope(), "message": object(table::OF_MESSAGE, &["role"], limits)},
         },
-    })
-}
-
-/// The fields of an endpoint's body, and those that must be there.
-fn body(endpoint: Endpoint) -> Option<(Table, &'static [&'static str])> {
-    Some(match endpoint {
-        Endpoint::Chat => (table::CHAT, &["messages"]),
-        Endpoint::Completions => (table::COMPLETIONS, &["prompt"]),
-        Endpoint::Infill => (table::INFILL, &["segments"]),
-        Endpoint::PlainInfill => (table::PLAIN_INFILL, &[]),
-        Endpoint::Fim => (table::FIM, &["prompt"]),
-        Endpoint::Score => (table::SCORE, &["context", "continuation"]),
-        Endpoint::Tokenize => (table::TOKENIZE, &[]),
-        Endpoint::Detokenize => (table::DETOKENIZE, &["tokens"]),
-        _ => return None,
     })
 }
 
@@ -135,8 +128,8 @@ mod tests {
     use super::*;
 
     /// All fields of all bodies, with the path to each.
-    fn fields() -> Vec<(Endpoint, &'static Field)> {
-        let bodies = ROUTES.iter().filter_map(|(_, _, endpoint, _)| Some((*endpoint, body(*endpoint)?.0)));
+    fn fields() -> Vec<(&'static Endpoint, &'static Field)> {
+        let bodies = ENDPOINTS.iter().filter_map(|endpoint| Some((*endpoint, endpoint.body.as_ref()?.table)));
         bodies
             .flat_map(|(endpoint, table)| table.iter().copied().flatten().map(move |field| (endpoint, field)))
             .collect()
@@ -158,9 +151,9 @@ mod tests {
 
     #[test]
     fn names_stand_once_in_a_table() {
-        for (_, _, endpoint, _) in ROUTES {
-            let Some((table, _)) = body(endpoint) else { continue };
-            let mut names: Vec<_> = table.iter().copied().flatten().flat_map(table::names).collect();
+        for endpoint in ENDPOINTS {
+            let Some(body) = &endpoint.body else { continue };
+            let mut names: Vec<_> = body.table.iter().copied().flatten().flat_map(table::names).collect();
             let count = names.len();
             names.sort_unstable();
             names.dedup();

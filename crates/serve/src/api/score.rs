@@ -10,19 +10,52 @@ use super::{common::check_model, completions};
 use crate::{
     Refusal,
     account::Account,
+    endpoint::{Body, Endpoint},
     entry::Entry,
-    fields::{Fields, table},
+    fields::{
+        Fields,
+        table::{MODEL, Of, TEXTS_OR_IDS, Table, field, hint, with_default},
+    },
     inner::Inner,
     judging::{Group, Judging},
     served::Served,
 };
 
+/// The endpoint.
+pub static ENDPOINT: Endpoint = Endpoint {
+    name: "score",
+    paths: &[("/v1/score", "score")],
+    body: Some(Body {
+        table: TABLE,
+        required: &["context", "continuation"],
+        prompt: "context",
+        length: "continuation",
+    }),
+    serve,
+    ..Endpoint::POST
+};
+
+/// Draws of an estimate, at most: each is a forward's rows.
+const DRAWS: u64 = 4096;
+
+const TABLE: Table = &[
+    MODEL,
+    &[
+        field("context", Of::Own(TEXTS_OR_IDS), "What stands before: a text, token ids, or a list of either."),
+        field("continuation", Of::Own(TEXTS_OR_IDS), "What is judged, as many as contexts."),
+        with_default("draws", Of::Count(1, |_| DRAWS), "128", "Draws of a diffusion model's estimate."),
+        with_default("cfg_scale", Of::Number(0.0, 100.0), "0", "Scale of classifier-free guidance."),
+        with_default("seed", Of::Count(0, |_| u64::MAX >> 12), "0", "Key of the draws."),
+        hint("user"),
+    ],
+];
+
 /// Judges continuations behind their contexts.
 ///
 /// # Errors
 /// If the body is wrong, or the model has no such estimate.
-pub fn serve(service: &Arc<Inner>, mut entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
-    let mut fields = Fields::parse(body, table::SCORE, &service.config.limits)?;
+fn serve(service: &Arc<Inner>, mut entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
+    let mut fields = Fields::parse(body, TABLE, &service.config.limits)?;
     check_model(service, &mut fields)?;
     let most = service.config.limits.prompts;
     let (contexts, continuations) = (texts(&mut fields, "context", most)?, texts(&mut fields, "continuation", most)?);

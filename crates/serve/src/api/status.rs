@@ -4,13 +4,64 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, header};
 use serde_json::json;
 
-use crate::{Refusal, inner::Inner, response::json_response};
+use crate::{
+    Refusal,
+    endpoint::{Access, Endpoint},
+    inner::Inner,
+    response::json_response,
+    served::Served,
+};
+
+/// `GET /health`, by the names that balancers and managers use.
+pub static HEALTH: Endpoint = Endpoint {
+    name: "health",
+    paths: &[("/health", "health"), ("/v1/health", "health"), ("/ready", "ready"), ("/ping", "ping")],
+    access: Access::Probes,
+    serve: |service, _, _| health(service).map(Served::Whole),
+    ..Endpoint::GET
+};
+
+/// `GET /live`.
+pub static LIVE: Endpoint = Endpoint {
+    name: "live",
+    paths: &[("/live", "live")],
+    access: Access::Probes,
+    serve: |_, _, _| Ok(Served::Whole(json_response(&json!({"status": "ok"})))),
+    ..Endpoint::GET
+};
+
+/// `GET /version`.
+pub static VERSION: Endpoint = Endpoint {
+    name: "version",
+    paths: &[("/version", "version")],
+    access: Access::All,
+    serve: |_, _, _| Ok(Served::Whole(json_response(&json!({"version": env!("CARGO_PKG_VERSION"), "name": "demask"})))),
+    ..Endpoint::GET
+};
+
+/// `GET /info`.
+pub static INFO: Endpoint = Endpoint {
+    name: "info",
+    paths: &[("/info", "info")],
+    access: Access::All,
+    serve: |service, _, _| Ok(Served::Whole(info(service))),
+    ..Endpoint::GET
+};
+
+/// `GET /metrics`.
+pub static METRICS: Endpoint = Endpoint {
+    name: "metrics",
+    paths: &[("/metrics", "metrics")],
+    access: Access::Probes,
+    serve: |service, _, _| Ok(Served::Whole(metrics(service))),
+    ..Endpoint::GET
+};
 
 /// Reports whether requests are served.
 ///
 /// # Errors
 /// If they are not: the server is about to end, or its engine has ended.
-pub fn health(service: &Inner) -> Result<Response<Bytes>, Refusal> {
+fn health(service: &Inner) -> Result<Response<Bytes>, Refusal> {
     if !service.is_serving() {
         return Err(Refusal::shutting_down());
     }
@@ -24,18 +75,8 @@ pub fn health(service: &Inner) -> Result<Response<Bytes>, Refusal> {
     Ok(json_response(&json!({"status": "ok"})))
 }
 
-/// Reports that the process runs.
-pub fn live() -> Response<Bytes> {
-    json_response(&json!({"status": "ok"}))
-}
-
-/// Returns the version.
-pub fn version() -> Response<Bytes> {
-    json_response(&json!({"version": env!("CARGO_PKG_VERSION"), "name": "demask"}))
-}
-
 /// Returns what is served, within which bounds.
-pub fn info(service: &Inner) -> Response<Bytes> {
+fn info(service: &Inner) -> Response<Bytes> {
     let limits = &service.config.limits;
     let info = service.handle.info();
     json_response(&json!({
@@ -54,7 +95,7 @@ pub fn info(service: &Inner) -> Response<Bytes> {
 }
 
 /// Returns counts and times.
-pub fn metrics(service: &Inner) -> Response<Bytes> {
+fn metrics(service: &Inner) -> Response<Bytes> {
     let places = (service.admission.taken(), service.config.limits.places);
     let text = service.metrics.write(service.name(), &service.handle.counters(), places);
     let mut response = Response::new(Bytes::from(text));

@@ -12,28 +12,78 @@ use super::common::check_model;
 use crate::{
     Refusal,
     api::{chat, completions},
+    endpoint::{Body, Endpoint, Work},
     entry::Entry,
-    fields::{Fields, table},
+    fields::{
+        Fields,
+        table::{IDS, MESSAGES, MODEL, Of, Table, field, only, with_default},
+    },
     inner::Inner,
     response::{held, json_response},
-    route::Endpoint,
+    served::Served,
 };
 
 /// Bytes of a text, and tokens, that a request may have whatever the model's context is.
 const TEXT: usize = 256 << 10;
 const TOKENS: usize = 256 << 10;
 
-/// Serves `/tokenize` and `/detokenize`; the places are free behind the last byte of the answer.
-///
-/// # Errors
-/// If the body is wrong, or the model has no tokenizer.
-pub fn serve(service: &Inner, mut entry: Entry, body: &Bytes) -> Result<Response<Bytes>, Refusal> {
+/// `POST /tokenize`.
+pub static TOKENIZE: Endpoint = Endpoint {
+    name: "tokenize",
+    paths: &[("/tokenize", "tokenize")],
+    work: Work::Tokens,
+    body: Some(Body::new(TOKENIZE_TABLE, &[], "messages")),
+    serve: |service, entry, body| placed(service, entry, body, tokenize),
+    ..Endpoint::POST
+};
+
+/// `POST /detokenize`.
+pub static DETOKENIZE: Endpoint = Endpoint {
+    name: "detokenize",
+    paths: &[("/detokenize", "detokenize")],
+    work: Work::Tokens,
+    body: Some(Body::new(DETOKENIZE_TABLE, &["tokens"], "prompt")),
+    serve: |service, entry, body| placed(service, entry, body, detokenize),
+    ..Endpoint::POST
+};
+
+/// `GET /tokenizer_info`.
+pub static INFO: Endpoint = Endpoint {
+    name: "tokenizer_info",
+    paths: &[("/tokenizer_info", "tokenizer_info")],
+    serve: |service, _, _| info(service).map(Served::Whole),
+    ..Endpoint::GET
+};
+
+const TOKENIZE_TABLE: Table = &[
+    MODEL,
+    &[
+        field("prompt", Of::Text, "A text; or `messages`."),
+        MESSAGES,
+        with_default("add_special_tokens", Of::Switch, "true", "Put a text's special tokens around it."),
+        with_default(
+            "split_special",
+            Of::Switch,
+            "true",
+            "Read control tokens from the template alone, not from messages.",
+        ),
+        with_default("return_token_strs", Of::Switch, "false", "Return each token as text, too."),
+        only("add_generation_prompt", &["true"]),
+    ],
+];
+
+const DETOKENIZE_TABLE: Table = &[MODEL, &[field("tokens", Of::Own(IDS), "Token ids.")]];
+
+/// Answers a request, whose place is free after the last byte of the answer.
+fn placed(
+    service: &Inner,
+    mut entry: Entry,
+    body: &Bytes,
+    answer: fn(&Inner, &Bytes) -> Result<Response<Bytes>, Refusal>,
+) -> Result<Served, Refusal> {
     let places = Arc::new(entry.places()?);
-    let response = match entry.endpoint {
-        Endpoint::Detokenize => detokenize(service, body),
-        _ => tokenize(service, body),
-    };
-    response.map(|response| response.map(|bytes| held(bytes, &places)))
+    let response = answer(service, body)?;
+    Ok(Served::Whole(response.map(|bytes| held(bytes, &places))))
 }
 
 /// Puts a text or a conversation into tokens.
@@ -42,7 +92,7 @@ pub fn serve(service: &Inner, mut entry: Entry, body: &Bytes) -> Result<Response
 /// If the body is wrong, or the model has no tokenizer.
 fn tokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal> {
     let limits = &service.config.limits;
-    let mut fields = Fields::parse(body, table::TOKENIZE, limits)?;
+    let mut fields = Fields::parse(body, TOKENIZE_TABLE, limits)?;
     check_model(service, &mut fields)?;
     let special = fields.is_on("add_special_tokens")?;
     let texts = fields.is_on("return_token_strs")?;
@@ -77,7 +127,7 @@ fn tokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal> {
 /// # Errors
 /// If the body is wrong, or the model has no tokenizer.
 fn detokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal> {
-    let mut fields = Fields::parse(body, table::DETOKENIZE, &service.config.limits)?;
+    let mut fields = Fields::parse(body, DETOKENIZE_TABLE, &service.config.limits)?;
     check_model(service, &mut fields)?;
     let missing = || Refusal::parameter("tokens", "`tokens` is missing: expected a list of token ids");
     let list = fields.list("tokens")?.ok_or_else(missing)?;
@@ -102,7 +152,7 @@ fn detokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal>
 ///
 /// # Errors
 /// If the model has no tokenizer.
-pub fn info(service: &Inner) -> Result<Response<Bytes>, Refusal> {
+fn info(service: &Inner) -> Result<Response<Bytes>, Refusal> {
     let info = service.handle.info();
     let tokenizer = info.tokenizer()?;
     let mut known: Map<String, Value> =

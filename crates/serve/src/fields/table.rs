@@ -67,15 +67,18 @@ pub fn names(field: &'static Field) -> Vec<&'static str> {
     }
 }
 
-const fn field(name: &'static str, of: Of, about: &'static str) -> Field {
+/// Returns a field.
+pub const fn field(name: &'static str, of: Of, about: &'static str) -> Field {
     Field { name, of, default: "", about }
 }
 
-const fn with_default(name: &'static str, of: Of, default: &'static str, about: &'static str) -> Field {
+/// Returns a field with a default.
+pub const fn with_default(name: &'static str, of: Of, default: &'static str, about: &'static str) -> Field {
     Field { name, of, default, about }
 }
 
-const fn hint(name: &'static str) -> Field {
+/// Returns a field that is ignored.
+pub const fn hint(name: &'static str) -> Field {
     field(name, Of::Hint, "Ignored: it changes no answer.")
 }
 
@@ -83,30 +86,29 @@ const fn for_template(name: &'static str) -> Field {
     field(name, Of::Own(ANY), "Reaches the template, as any other field that the template reads.")
 }
 
-const fn only(name: &'static str, values: &'static [&'static str]) -> Field {
+/// Returns a field that is not implemented.
+pub const fn only(name: &'static str, values: &'static [&'static str]) -> Field {
     field(name, Of::Only(values), "Not implemented: only what changes nothing passes.")
 }
 
 /// Token ids, or a text, or a list of either.
-const TEXTS_OR_IDS: &str = r#"{"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "integer", "minimum": 0}},
+pub const TEXTS_OR_IDS: &str = r#"{"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "integer", "minimum": 0}},
     {"type": "array", "items": {"type": "string"}},
     {"type": "array", "items": {"type": "array", "items": {"type": "integer", "minimum": 0}}}]}"#;
 const TEXT_OR_TEXTS: &str =
     r#"{"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": ["string", "null"]}}, {"type": "null"}]}"#;
-const IDS: &str = r#"{"type": "array", "items": {"type": "integer", "minimum": 0}}"#;
+/// Token ids.
+pub const IDS: &str = r#"{"type": "array", "items": {"type": "integer", "minimum": 0}}"#;
 const SEED: &str = r#"{"type": ["integer", "null"]}"#;
-const ANY: &str = "{}";
-/// Pieces of a text, and holes between them.
-const SEGMENTS: &str = r#"{"type": "array", "minItems": 1, "maxItems": 1024, "items": {"anyOf": [{"type": "string"},
-    {"type": "object", "required": ["hole"], "additionalProperties": false, "properties": {"hole": {"type": "object",
-    "minProperties": 1, "maxProperties": 1, "additionalProperties": false, "properties": {
-    "tokens": {"type": "integer", "minimum": 1}, "max_tokens": {"type": "integer", "minimum": 1}}}}}]}}"#;
+/// Any value.
+pub const ANY: &str = "{}";
 /// Content of a message: a text, or several parts.
 const CONTENT: &str = r#"{"anyOf": [{"type": "string"}, {"type": "null"}, {"type": "array", "items": {"type": "object",
     "required": ["type", "text"], "properties": {"type": {"enum": ["text", "input_text"]}, "text": {"type": "string"}}}}]}"#;
 
 /// The body's model.
-const MODEL: &[Field] = &[field("model", Of::Text, "One of the names of /v1/models; absent: the one that is served.")];
+pub const MODEL: &[Field] =
+    &[field("model", Of::Text, "One of the names of /v1/models; absent: the one that is served.")];
 
 /// Fields of sampling and of ends, which stand beside `diffusion`, or inside of it.
 pub const SAMPLING: &[Field] = &[
@@ -134,7 +136,7 @@ const DIFFUSION: &[Field] = &[
 ];
 
 /// Options of decoding, flat in a body or inside of `diffusion`.
-const DECODING: &[Field] = &[
+pub const DECODING: &[Field] = &[
     field("threshold", Of::Number(0.0, 1.0), "Short for the decoder threshold with this confidence."),
     field("", Of::Decoding, ""),
 ];
@@ -145,7 +147,7 @@ const STREAM_OPTIONS: &[Field] = &[
 ];
 
 /// Fields of all endpoints that generate.
-const GENERATING: &[Field] = &[
+pub const GENERATING: &[Field] = &[
     field(
         "max_tokens",
         Of::Length,
@@ -234,10 +236,11 @@ pub const FOR_TEMPLATES: [&str; 5] = ["name", "refusal", "annotations", "reasoni
 pub const OF_MESSAGE: Table = &[MESSAGE];
 
 /// A conversation.
-const MESSAGES: Field =
+pub const MESSAGES: Field =
     field("messages", Of::Own(ANY), "The conversation, from its first message to the one that is answered.");
 
-const CHAT_LOGPROBS: &[Field] = &[
+/// Log-probabilities in the form of chat.
+pub const CHAT_LOGPROBS: &[Field] = &[
     with_default("logprobs", Of::Switch, "false", "Return the log-probabilities of the answer's tokens."),
     field(
         "top_logprobs",
@@ -245,129 +248,3 @@ const CHAT_LOGPROBS: &[Field] = &[
         "Alternatives of each token; goes with `logprobs`.",
     ),
 ];
-
-const OF_CHAT_ALONE: &[Field] = &[
-    MESSAGES,
-    field("tool_choice", Of::Own(r#"{"enum": ["none", "auto", null]}"#), "With none, the tools are ignored."),
-    field("tools", Of::Own(ANY), "Not implemented: none, an empty list, or any with tool_choice none."),
-    field("functions", Of::Own(ANY), "The same."),
-    field("function_call", Of::Own(ANY), "Not implemented: none, or any with tool_choice none."),
-    only("add_generation_prompt", &["true"]),
-    only("continue_final_message", &["false"]),
-    only("add_special_tokens", &["false"]),
-    only("chat_template", &[]),
-    only("documents", &["[]"]),
-    only("modalities", &[r#"["text"]"#]),
-    only("audio", &[]),
-    only("prediction", &[]),
-    only("web_search_options", &[]),
-    only("moderation", &[]),
-    only("reasoning_effort", &[r#""none""#]),
-    only("include_reasoning", &["false", "true"]),
-    only("echo", &["false"]),
-    only("chat_template_kwargs", &["{}"]),
-];
-
-/// `/v1/chat/completions`.
-pub const CHAT: Table = &[MODEL, OF_CHAT_ALONE, CHAT_LOGPROBS, GENERATING, SAMPLING, DECODING];
-
-/// Alternatives of a token that completions tell, as OpenAI's do.
-const LOGPROBS: u64 = 5;
-
-/// `/v1/completions`.
-pub const COMPLETIONS: Table = &[
-    MODEL,
-    &[
-        field("prompt", Of::Own(TEXTS_OR_IDS), "A text, token ids, or a list of either."),
-        field("suffix", Of::Text, "Text behind the answer, which then fills what is between."),
-        with_default("echo", Of::Switch, "false", "Return the prompt in front of the answer."),
-        field(
-            "logprobs",
-            Of::Count(0, |_| LOGPROBS),
-            "Return log-probabilities, and so many alternatives of each token.",
-        ),
-        field("best_of", Of::Count(1, |_| 128), "Not implemented: only the value of `n` passes."),
-        only("add_special_tokens", &["true"]),
-    ],
-    GENERATING,
-    SAMPLING,
-    DECODING,
-];
-
-/// `/v1/infill`.
-pub const INFILL: Table = &[
-    MODEL,
-    &[field("segments", Of::Own(SEGMENTS), "Texts and holes.")],
-    CHAT_LOGPROBS,
-    GENERATING,
-    SAMPLING,
-    DECODING,
-];
-
-/// `/infill`, in the names of llama.cpp's server.
-pub const PLAIN_INFILL: Table = &[
-    MODEL,
-    &[
-        with_default("input_prefix", Of::Text, r#""""#, "Text before the hole."),
-        with_default("input_suffix", Of::Text, r#""""#, "Text behind the hole."),
-        with_default("n_predict", Of::Integer(-1, 1_000_000_000), "-1", "Tokens of the hole at most; 0 or less: 32."),
-        only("input_extra", &["[]"]),
-        only("prompt", &[r#""""#]),
-        hint("samplers"),
-        hint("cache_prompt"),
-        hint("t_max_prompt_ms"),
-        hint("t_max_predict_ms"),
-    ],
-    GENERATING,
-    SAMPLING,
-    DECODING,
-];
-
-/// `/v1/fim/completions`, in the names of Mistral and Mercury.
-pub const FIM: Table = &[
-    MODEL,
-    &[
-        field("prompt", Of::Text, "Text before the hole."),
-        with_default("suffix", Of::Text, r#""""#, "Text behind the hole."),
-    ],
-    GENERATING,
-    SAMPLING,
-    DECODING,
-];
-
-/// Draws of an estimate, at most: each is a forward's rows.
-const DRAWS: u64 = 4096;
-
-/// `/v1/score`.
-pub const SCORE: Table = &[
-    MODEL,
-    &[
-        field("context", Of::Own(TEXTS_OR_IDS), "What stands before: a text, token ids, or a list of either."),
-        field("continuation", Of::Own(TEXTS_OR_IDS), "What is judged, as many as contexts."),
-        with_default("draws", Of::Count(1, |_| DRAWS), "128", "Draws of a diffusion model's estimate."),
-        with_default("cfg_scale", Of::Number(0.0, 100.0), "0", "Scale of classifier-free guidance."),
-        with_default("seed", Of::Count(0, |_| u64::MAX >> 12), "0", "Key of the draws."),
-        hint("user"),
-    ],
-];
-
-/// `/tokenize`.
-pub const TOKENIZE: Table = &[
-    MODEL,
-    &[
-        field("prompt", Of::Text, "A text; or `messages`."),
-        MESSAGES,
-        with_default("add_special_tokens", Of::Switch, "true", "Put a text's special tokens around it."),
-        with_default(
-            "split_special",
-            Of::Switch,
-            "true",
-            "Read control tokens from the template alone, not from messages.",
-        ),
-        with_default("return_token_strs", Of::Switch, "false", "Return each token as text, too."),
-        only("add_generation_prompt", &["true"]),
-    ],
-];
-
-/// `/detokenize`.
-pub const DETOKENIZE: Table = &[MODEL, &[field("tokens", Of::Own(IDS), "Token ids.")]];

@@ -32,7 +32,7 @@ use super::{
     shared::{Ending, Shared},
     stall::Stall,
 };
-use crate::{Entry, Refusal, Reply, date, route};
+use crate::{Entry, Refusal, Reply, date, endpoint};
 
 /// Bytes of a request's head, and its headers.
 const HEAD_BYTES: usize = 64 << 10;
@@ -138,7 +138,7 @@ fn checked(shared: &Shared, head: &Parts) -> Result<Option<Response<Bytes>>, Ref
     let name = host.and_then(host_name);
     let known = |name: &[u8]| shared.config.hosts.iter().any(|host| host.as_bytes().eq_ignore_ascii_case(name));
     // Probes and scrapers ask by an address, and learn nothing of anybody's requests.
-    let is_probe = route::is_probe(head.uri.path());
+    let is_probe = endpoint::is_probe(head.uri.path());
     if !shared.config.hosts.is_empty() && !is_probe && !name.is_some_and(known) {
         let expected = shared.config.hosts.join(", ");
         return Err(Refusal::forbidden(format!("the Host header names another host, expected one of {expected}")));

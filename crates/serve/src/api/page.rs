@@ -3,7 +3,21 @@
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};
 
-use crate::Refusal;
+use crate::{
+    Refusal,
+    endpoint::{Access, Endpoint},
+    served::Served,
+};
+
+/// The endpoint.
+pub static ENDPOINT: Endpoint = Endpoint {
+    name: "page",
+    paths: &[("/", "page"), ("/page.css", "page"), ("/page.js", "page")],
+    folder: "/page/",
+    access: Access::Page,
+    serve: |_, entry, _| file(&entry.path.whole().unwrap_or_default()).map(Served::Whole),
+    ..Endpoint::GET
+};
 
 /// Content policy of the page: it loads nothing from elsewhere.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
@@ -12,7 +26,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 macro_rules! files {
     ($($name:literal),+ $(,)?) => {
         /// The files by name, and what is in them.
-        const FILES: &[(&str, &[u8])] = &[$(($name, include_bytes!(concat!("page/", $name)))),+];
+        const FILES: &[(&str, &[u8])] = &[$(($name, include_bytes!(concat!("../page/", $name)))),+];
     };
 }
 
@@ -52,7 +66,7 @@ fn kind(name: &str) -> &'static str {
 ///
 /// # Errors
 /// If there is none of that name.
-pub fn file(path: &str) -> Result<Response<Bytes>, Refusal> {
+fn file(path: &str) -> Result<Response<Bytes>, Refusal> {
     let wanted = if path == "/" { "index.html" } else { path.trim_start_matches('/').trim_start_matches("page/") };
     let found = FILES.iter().find(|(name, _)| *name == wanted);
     let (name, content) = found.ok_or_else(|| Refusal::missing("the page has no such file: open /"))?;
