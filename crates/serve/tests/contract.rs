@@ -280,6 +280,17 @@ fn whole_bodies() {
     }
 }
 
+/// The words of a conversation are those that its tokens spell.
+#[test]
+fn a_template_is_applied_as_it_is_for_tokens() {
+    let service = &shared(Kind::Llada).service;
+    let body = json!({"messages": [{"role": "user", "content": "Ada has 3 pears."}]});
+    let words = json(post(service, "/apply-template", &body)).1["prompt"].clone();
+    let tokens = |body: &Value| json(post(service, "/tokenize", body)).1["tokens"].clone();
+    assert!(words.as_str().unwrap().contains("Ada has 3 pears."), "{words}");
+    assert_eq!(tokens(&json!({"prompt": words, "add_special_tokens": false})), tokens(&body));
+}
+
 #[test]
 fn a_stream_is_the_body_in_pieces() {
     // Whatever is asked for, and however a reader is late, a stream's pieces make the body of the same request.

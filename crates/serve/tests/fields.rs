@@ -30,6 +30,7 @@ fn least(path: &str) -> Value {
         "/v1/score" => json!({"context": "Ada has", "continuation": " 3", "draws": 1}),
         "/tokenize" => json!({"prompt": "Ada"}),
         "/detokenize" => json!({"tokens": [5]}),
+        "/apply-template" => json!({"messages": [{"role": "user", "content": "Ada"}]}),
         other => panic!("{other} has a body that this test does not know"),
     }
 }

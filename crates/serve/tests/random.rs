@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::common::{Kind, messages, nothing_left, read, send, serve, shared};
 
-const PATHS: [&str; 8] = [
+const PATHS: [&str; 9] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/infill",
@@ -16,6 +16,7 @@ const PATHS: [&str; 8] = [
     "/v1/score",
     "/tokenize",
     "/detokenize",
+    "/apply-template",
 ];
 
 /// Names that readers know, so that more than the first check is reached.

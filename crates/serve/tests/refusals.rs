@@ -169,6 +169,12 @@ fn messages_and_prompts() {
         ("/detokenize", json!({"tokens": [489]}), (400, Some("tokens"), None, "outside the vocabulary of 489")),
         ("/detokenize", json!({"tokens": ["a"]}), (400, Some("tokens"), None, "no token id")),
         ("/detokenize", json!({}), (400, Some("tokens"), None, "missing")),
+        ("/apply-template", json!({}), (400, Some("messages"), None, "missing")),
+        (
+            "/apply-template",
+            json!({"messages": [], "prompt": "x"}),
+            (400, Some("messages"), None, "expected 1 to 1024"),
+        ),
     ] {
         refused(post(service, path, &body), told, &crate::common::brief(&body));
     }
@@ -484,7 +490,7 @@ fn places_and_sizes() {
     let response = whole(two);
     assert_eq!(response.headers()["retry-after"], "1");
     let second = post(service, CHAT, &chat(&json!({})));
-    for path in [CHAT, COMPLETIONS, "/v1/score", "/v1/infill", "/tokenize", "/detokenize"] {
+    for path in [CHAT, COMPLETIONS, "/v1/score", "/v1/infill", "/tokenize", "/detokenize", "/apply-template"] {
         // Refused by the head alone, whatever the body is.
         let full = send(service, "POST", path, &[], b"nonsense");
         refused(full, (503, None, Some("overloaded"), "all 3 places are taken"), path);

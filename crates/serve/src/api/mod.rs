@@ -1,5 +1,6 @@
 //! The endpoints: each file has all of one, and [`ENDPOINTS`] lists them.
 
+mod apply_template;
 pub mod chat;
 mod common;
 pub mod completions;
@@ -43,6 +44,7 @@ pub static ENDPOINTS: &[&Endpoint] = &[
     &models::ONE,
     &tokens::TOKENIZE,
     &tokens::DETOKENIZE,
+    &apply_template::ENDPOINT,
     &tokens::INFO,
     &status::HEALTH,
     &status::LIVE,

@@ -75,7 +75,7 @@ const TOKENIZE_TABLE: Table = &[
 const DETOKENIZE_TABLE: Table = &[MODEL, &[field("tokens", Of::Own(IDS), "Token ids.")]];
 
 /// Answers a request, whose place is free after the last byte of the answer.
-fn placed(
+pub fn placed(
     service: &Inner,
     mut entry: Entry,
     body: &Bytes,

@@ -1,0 +1,37 @@
+//! `POST /apply-template`: a conversation in words, as llama.cpp's server has it.
+
+use demask::internals::checkpoint::RenderOptions;
+use serde_json::json;
+
+use super::{chat, common::check_model, tokens::placed};
+use crate::{
+    endpoint::{Body, Endpoint, Work},
+    fields::{
+        Fields,
+        table::{MESSAGES, MODEL, Table, only},
+    },
+    response::json_response,
+};
+
+/// The endpoint.
+pub static ENDPOINT: Endpoint = Endpoint {
+    name: "apply_template",
+    paths: &[("/apply-template", "apply_template")],
+    work: Work::Tokens,
+    body: Some(Body::new(TABLE, &["messages"], "messages")),
+    serve: |service, entry, body| {
+        placed(service, entry, body, |service, body| {
+            let mut fields = Fields::parse(body, TABLE, &service.config.limits)?;
+            check_model(service, &mut fields)?;
+            let messages = chat::messages(&mut fields, service)?;
+            fields.pass()?;
+            fields.finish()?;
+            let info = service.handle.info();
+            let prompt = info.template().render(&messages, &RenderOptions::default()).map_err(demask::Error::from)?;
+            Ok(json_response(&json!({"prompt": prompt})))
+        })
+    },
+    ..Endpoint::POST
+};
+
+const TABLE: Table = &[MODEL, &[MESSAGES, only("add_generation_prompt", &["true"])]];
