@@ -89,7 +89,9 @@ impl Ranged for Scale {
 
     fn map(&self, value: &f64, (from, to): (i32, i32)) -> i32 {
         let [low, high, at] = [self.low, self.high, *value].map(|value| self.place(value));
-        from + (f64::from(to - from) * (at - low) / (high - low)).round() as i32
+        // In floats: the library asks for places far outside of the picture, too, whose difference no i32 holds.
+        let [from, to] = [from, to].map(f64::from);
+        (from + (to - from) * (at - low) / (high - low)).round() as i32
     }
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
