@@ -26,7 +26,7 @@ def cost(
     **options: Unpack[Options],
 ) -> dict[str, Any]:
     """Returns what an answer takes, without weights: operations and bytes by module and step, memory, and the same of an
-    autoregressive model of that shape. It is what `demask cost --json` prints.
+    autoregressive model of that shape. It is what `demask-lab cost --json` prints.
 
     The model is one that `load` takes, the built-in one if none is named, or a released shape by its name (`like="llada-8b"`).
     `acceptance` is the share of drafts that is taken to be accepted. Raises what `load` does, and `OptionsError`.

@@ -38,7 +38,7 @@ class Frame(NamedTuple):
 
 class Trace:
     """Record of an answer: a line for the canvas, for each commit and for each forward, in the form that
-    `demask generate --trace` writes and `demask trace` replays.
+    `demask generate --trace` writes and `demask-lab trace` replays.
     """
 
     __slots__ = ("answer", "lines")
@@ -85,7 +85,7 @@ class Trace:
         return cls.parse(Path(path).read_text(encoding="utf-8"))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the trace to a file, one line of JSON each: `demask trace FILE` replays it."""
+        """Writes the trace to a file, one line of JSON each: `demask-lab trace FILE` replays it."""
         text = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in self.lines)
         Path(path).write_text(text, encoding="utf-8")
 

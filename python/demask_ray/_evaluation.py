@@ -84,14 +84,14 @@ def evaluate(
 ) -> list[dict[str, Any]]:
     """Runs and judges the problems of tasks on `workers` of a Ray cluster; returns the table's rows.
 
-    `out` is the results directory of `demask eval`: the lines of its `results.jsonl` are those that one machine writes with
+    `out` is the results directory of `demask-lab eval`: the lines of its `results.jsonl` are those that one machine writes with
     `--batch 1`, in that order, but for seconds and peak memory. The same call goes on where it was ended, and so does
-    `demask eval`. `batch` problems share a worker's forwards, `options` are those of `demask generate`, `actor` are Ray's
-    for the workers' processes; the other keywords are flags of `demask eval` by their names: `seed`, `limit`, `shots`,
+    `demask-lab eval`. `batch` problems share a worker's forwards, `options` are those of `demask generate`, `actor` are Ray's
+    for the workers' processes; the other keywords are flags of `demask-lab eval` by their names: `seed`, `limit`, `shots`,
     `shots_file`, `prompt_style`, `score`, `likelihood_draws`, `data`, `subject`, `system`.
 
     Where a worker's node ends, others answer its items, and another worker starts where there is room: each item has one
-    line. Programs that a model writes are not run: tasks of that kind are `demask eval`'s.
+    line. Programs that a model writes are not run: tasks of that kind are `demask-lab eval`'s.
     """
     needs_ray("util")
     import ray

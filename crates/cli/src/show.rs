@@ -7,9 +7,10 @@ use demask::internals::{
     step::{NO_TOKEN, TokenId},
 };
 use demask::{Event, Generation, Model, Options, Receipt, Request};
+use demask_terminal::args::in_flags;
 
 use crate::{
-    args::in_flags,
+    args::command,
     canvas::{Canvas, Player, Stage, shown},
     files::OutFile,
     interrupt::{self, Watched},
@@ -63,7 +64,7 @@ impl Show {
 
     /// Makes an answer and shows it on the way.
     pub fn answer(&mut self, model: &Model, request: Request) -> anyhow::Result<Generation> {
-        let _watched = Watched::new();
+        let _watched = Watched::begin();
         self.streamed.clear();
         let result = model.answer(request, &mut |event| self.see(event));
         self.bar.clear();
@@ -95,7 +96,7 @@ impl Show {
     /// Says that an answer was cut by its length, unless it was asked to be.
     fn tell_cut(&self, answer: &Generation) {
         if let Some(more) = answer.receipt.more.as_ref().filter(|_| !self.fills) {
-            self.screen.remark(&in_flags(more));
+            self.screen.remark(&in_flags(&command(), more));
         }
     }
 

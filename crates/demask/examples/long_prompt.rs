@@ -1,7 +1,7 @@
 //! Time that a long prompt takes in pieces and in one forward, and time that it takes from a short request beside it.
 //!
 //! `cargo run --release -p demask --example long_prompt MODEL-DIRECTORY [TOKENS]`, with an autoregressive model, for example one that
-//! `demask synth --like qwen2.5-1.5b --layers 2` writes. Everything is measured in turns, so that ratios hold on a busy machine.
+//! `demask-lab synth --like qwen2.5-1.5b --layers 2` writes. Everything is measured in turns, so that ratios hold on a busy machine.
 #![expect(clippy::print_stdout, reason = "the figures are for whoever runs it")]
 
 mod common;

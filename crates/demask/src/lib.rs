@@ -26,10 +26,14 @@ mod bridge;
 mod builder;
 mod by_hand;
 mod chat;
+#[doc(hidden)]
+pub mod costs;
 #[cfg(feature = "demo")]
 #[doc(hidden)]
 pub mod demo;
 mod device;
+#[doc(hidden)]
+pub mod doctor;
 mod error;
 mod fingerprint;
 mod footprint;
@@ -113,7 +117,9 @@ pub mod internals {
     pub use crate::{
         bridge::Bridge,
         by_hand::ModelByHand,
+        costs,
         device::{BackendOptions, DeviceOptions, UnusableDevice},
+        doctor,
         error::ModelError,
         fingerprint::{Fields, fingerprint},
         footprint::{Footprint, TooLarge, WeightBytes},

@@ -41,10 +41,10 @@ pub(crate) const ARROWS: &[(&str, &[&str])] = &[
     ("demask-figures", &[]),
     ("demask-eval", &["demask", "demask-figures", "demask-settings"]),
     ("demask-serve", &["demask", "demask-settings"]),
-    ("demask-lab", &["demask", "demask-figures"]),
-    // The laboratory's commands are part of `demask` until they have a program of their own.
-    ("demask-cli", &["demask", "demask-eval", "demask-figures", "demask-lab", "demask-serve", "demask-settings"]),
-    ("demask-python", &["demask", "demask-eval", "demask-lab", "demask-serve", "demask-settings"]),
+    ("demask-terminal", &["demask", "demask-settings"]),
+    ("demask-cli", &["demask", "demask-serve", "demask-settings", "demask-terminal"]),
+    ("demask-lab", &["demask", "demask-eval", "demask-figures", "demask-settings", "demask-terminal"]),
+    ("demask-python", &["demask", "demask-eval", "demask-serve", "demask-settings"]),
     ("demask-testkit", &["demask-decode", "demask-step"]),
 ];
 
@@ -101,11 +101,11 @@ fn all_but_the_python_extension_are_built_unless_somebody_asks() {
     assert!(matches!(&left_out[..], [one] if one.contains("crates/python")), "{left_out:?}");
 }
 
-/// Every package that the binary is built of.
-fn built_of(features: &[&str]) -> BTreeSet<String> {
-    let tree = ["tree", "--package", "demask-cli", "--edges", "normal", "--prefix", "none", "--format", "{lib}"];
+/// Every package that a program is built of.
+fn built_of(package: &str) -> BTreeSet<String> {
+    let tree = ["tree", "--package", package, "--edges", "normal", "--prefix", "none", "--format", "{lib}"];
     let output = Command::new(env!("CARGO"))
-        .args([&tree[..], &["--offline", "--locked"], features].concat())
+        .args([&tree[..], &["--offline", "--locked"]].concat())
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
@@ -114,16 +114,19 @@ fn built_of(features: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_binary_that_only_generates_is_built_without_what_evaluates_and_draws() {
-    let (whole, small) = (built_of(&[]), built_of(&["--no-default-features"]));
-    let mut laboratory = vec!["demask_eval", "demask_figures", "parquet", "plotters"];
+fn the_users_program_is_built_without_what_evaluates_and_draws_and_the_laboratorys_without_a_server() {
+    let (user, laboratory) = (built_of("demask-cli"), built_of("demask-lab"));
+    let mut evaluates = vec!["demask_eval", "demask_figures", "parquet", "plotters"];
     if cfg!(target_os = "linux") {
-        laboratory.extend(["landlock", "seccompiler"]);
+        evaluates.extend(["landlock", "seccompiler"]);
     }
-    for package in laboratory {
-        assert!(whole.contains(package) && !small.contains(package), "{package}");
+    for package in evaluates {
+        assert!(laboratory.contains(package) && !user.contains(package), "{package}");
     }
-    assert!(small.contains("demask") && small.is_subset(&whole));
+    for package in ["demask_serve", "hyper"] {
+        assert!(user.contains(package) && !laboratory.contains(package), "{package}");
+    }
+    assert!(["demask", "demask_terminal"].iter().all(|both| user.contains(*both) && laboratory.contains(*both)));
 }
 
 #[test]

@@ -28,6 +28,7 @@ mod logprobs;
 mod lossless;
 mod map;
 mod options;
+mod outlines;
 mod own_methods;
 mod pages;
 mod prefixes;

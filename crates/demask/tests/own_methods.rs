@@ -7,8 +7,12 @@ mod own_cache;
 #[allow(dead_code, reason = "its main is not run here")]
 mod own_decoder;
 
-use crate::batch::{by_hand, question, same, together};
+use crate::{
+    batch::{by_hand, question, same, together},
+    outlines::demo::opened,
+};
 use demask::internals::ModelByHand;
+use demask::internals::costs::rehearsal::{Assumed, explain};
 use demask::internals::decode::{
     CacheSpec, CanvasSpec, DecoderSpec, Event, Registry, Session, SessionOptions, StopRule,
     methods::{FreeDave, Static},
@@ -17,6 +21,7 @@ use demask::internals::decode::{
 use demask::{Options, Prompt};
 use demask_testkit::suite;
 use own_cache::Sliding;
+use own_decoder::MarginDrop;
 
 #[test]
 fn they_hold_what_every_method_must() {
@@ -95,4 +100,25 @@ fn single_drafts_over_the_cache_are_static_decoding_on_a_network() {
     };
     let single = FreeDave { d: OrAuto::Given(1), ..FreeDave::default() };
     assert_eq!(commits(single.into()), commits(Static::default().into()));
+}
+
+/// They are rehearsed as our own.
+#[test]
+fn plans_of_methods_that_are_not_ours_are_told_without_a_network() {
+    let facts = opened("demo-llada").info().facts().clone();
+    let canvas = CanvasSpec::Prompt { tokens: (10..23).collect(), gen_length: 24 };
+    let options = SessionOptions {
+        block_length: Some(8),
+        stop: StopRule::Never,
+        decoder: MarginDrop::default().into(),
+        cache: Sliding { every: 2, reach: 1 }.into(),
+        ..SessionOptions::new(facts.clone(), canvas)
+    };
+    let mut lines = Vec::new();
+    let mut session = Session::new(options).unwrap();
+    let mut stand_in = Assumed::with_tokens(&facts, [10, 11], 0.0, 0);
+    explain(&mut session, &mut stand_in, &mut |line| lines.push(line), &mut |_, _| {}).unwrap();
+    assert_eq!(lines[0], "step 0 sequence 0: live 0..37 visible 37 full canvas predict 13..21");
+    assert!(lines[1].starts_with("step 1 sequence 0: live "), "{}", lines[1]);
+    assert!(!lines[1].contains("live 0..37"), "{}", lines[1]);
 }

@@ -6,7 +6,10 @@ use std::{env, fs, path::Path};
 use demask_eval::report::{Numbers, readme};
 use serde_json::Value;
 
-use crate::recipes::{recipes, root, spec};
+use crate::{
+    readme::today,
+    recipes::{recipes, root, spec},
+};
 
 const PAGE: &str = "docs/papers.md";
 
@@ -18,12 +21,12 @@ fn section(recipe: &Path) -> String {
     let head = format!("### {}\n\n{}\n\n", heading.title, heading.about.trim());
     let Ok(text) = fs::read_to_string(&path) else {
         return format!(
-            "{head}    demask eval --runs {}\n\nNot recorded yet: `bench/papers.py {name}` does it.\n",
+            "{head}    demask-lab eval --runs {}\n\nNot recorded yet: `bench/papers.py {name}` does it.\n",
             recipe.display()
         );
     };
     let mut record: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let (command, machine) = (&record["command"].as_str().unwrap().to_owned(), record["machine"].to_string());
+    let (command, machine) = (&today(record["command"].as_str().unwrap()), record["machine"].to_string());
     let timed = record["timed"].as_bool().unwrap();
     let date = record["date"].as_str().unwrap().to_owned();
     let numbers: Numbers = serde_json::from_value(record["summary"].take()).unwrap();

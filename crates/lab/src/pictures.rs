@@ -3,14 +3,10 @@
 use std::path::Path;
 
 use demask::Options;
+use demask::internals::costs::{Costs, Predicted, Subject, estimate::Estimate};
 use demask_figures::{Axis, Content, Figure, Join, Panel, Point, Series, Table, files::write_whole, page::Page};
+use demask_terminal::told::told;
 use serde_json::json;
-
-use crate::{
-    costs::{Costs, Predicted, Subject},
-    estimate::Estimate,
-    told::told,
-};
 
 /// Lengths that are drawn, as multiples of the one asked for.
 const SCALES: [f64; 7] = [0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0];

@@ -15,12 +15,11 @@ use std::{
 
 use demask::internals::{
     checkpoint::{CheckpointError, Family, ModelConfig, parse_config},
+    costs::shapes::{Like, ShapeError},
     model_parts::{ArchSpec, ExpectedTensor, LayerRole, Role},
     step::random::mix,
 };
 use serde_json::{Map, Value, json};
-
-use crate::shapes::Like;
 
 /// The only file of weights, and the index of several.
 const SINGLE: &str = "model.safetensors";
@@ -60,18 +59,9 @@ pub struct SynthProgress {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SynthError {
-    /// No such shape.
-    #[error("unknown shape {found:?}, expected one of {}", Like::names())]
-    UnknownShape {
-        /// Name that was given.
-        found: String,
-    },
-    /// A number of layers that no network has.
-    #[error("{found} layers cannot be made, expected 1 to 1024")]
-    BadLayers {
-        /// Number that was given.
-        found: usize,
-    },
+    /// The shape cannot be had.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
     /// A rank that no adapter of the shape has.
     #[error("an adapter of rank {found} cannot be made, expected 1 to {most}")]
     BadRank {

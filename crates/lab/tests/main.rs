@@ -1,9 +1,17 @@
-//! All integration tests of this crate in one binary.
+//! The laboratory's command as people meet it: the built program, run on the built-in demo and on the golden checkpoints,
+//! beside `demask` where one reads what the other wrote.
 
-mod assumed;
-mod common;
-mod estimates;
+mod analyze;
+#[cfg(target_os = "linux")]
+mod benchmarks;
+mod cost;
 #[cfg(feature = "cuda")]
-mod models;
-mod own_methods;
-mod shapes;
+mod cuda;
+mod eval;
+mod harness;
+#[cfg(target_os = "linux")]
+mod programs;
+mod refusals;
+mod runs;
+mod tools;
+mod traces;

@@ -1,6 +1,6 @@
 //! The kernels that this machine would use, and packing, in shapes of an 8B model or a fraction of them: a run takes
 //! about a minute.
-//! Lower tiers are measured by `demask bench`.
+//! Lower tiers are measured by `demask-lab bench`.
 
 use std::{sync::Mutex, time::Duration};
 

@@ -60,7 +60,7 @@ impl Evaluation {
     #[pyo3(signature = (tasks, model, keywords: "dict[str, Any]", decoding: "dict[str, Any]", *, seed = 0,
         limit = None, shots = None, shots_file = None, prompt_style = None, score = None, likelihood_draws = None,
         data = None, subject = None, system = None))]
-    #[expect(clippy::too_many_arguments, reason = "they are keywords, each a flag of `demask eval`")]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords, each a flag of `demask-lab eval`")]
     fn new(
         py: Python<'_>,
         tasks: Vec<String>,
@@ -252,7 +252,7 @@ impl Evaluation {
     }
 }
 
-/// Request for the evaluation, as `demask eval` makes it of its flags: one row.
+/// Request for the evaluation, as `demask-lab eval` makes it of its flags: one row.
 fn spec(
     tasks: &[String],
     model: ModelSpec,

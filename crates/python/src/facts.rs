@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use demask::internals::{DeviceOptions, model_parts::Convention};
-use demask_lab::{
-    costs::{CostError, Predicted, Subject},
+use demask::internals::{
+    DeviceOptions,
+    costs::{CostError, Predicted, Subject, outline::Outline, shapes::ShapeError},
     doctor::Doctor,
-    outline::Outline,
-    synth::SynthError,
+    model_parts::Convention,
 };
 use pyo3::{prelude::*, types::PyDict};
 
@@ -38,7 +37,7 @@ pub fn cost(
         return Err(refused(format!("`acceptance` is {acceptance}, expected a share from 0 to 1")));
     }
     let outline = if let Some(like) = like {
-        let like = like.parse().map_err(|error: SynthError| refused(error.to_string()))?;
+        let like = like.parse().map_err(|error: ShapeError| refused(error.to_string()))?;
         Outline::of_shape(like, None).map_err(|error| refused(error.to_string()))?
     } else {
         let opened = py.detach(|| load::opened(model.as_deref(), &load, &mut |_| true));

@@ -106,6 +106,8 @@ pub mod by_hand;
 #[doc(hidden)]
 pub mod naive;
 #[doc(hidden)]
+pub mod program;
+#[doc(hidden)]
 pub mod property;
 #[doc(hidden)]
 pub mod rounds;

@@ -13,7 +13,7 @@ from shared import BINARY, BLOCKS, Machines, OnCluster, steady
 
 
 def by_command(out, *words):
-    """What `demask eval` writes."""
+    """What `demask-lab eval` writes."""
     command = [BINARY, "eval", *words, "--threads", "1", "--quiet", "--out", str(out)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=120)
 

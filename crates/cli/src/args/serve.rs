@@ -6,7 +6,7 @@ use clap::Args;
 use demask::LoadOptions;
 use demask_serve::ServeOptions;
 
-use super::flags::{All, Flags, OfServedModel};
+use demask_terminal::args::flags::{All, Flags, OfServedModel};
 
 /// Serve an OpenAI-compatible API and a page to watch answers being unmasked
 #[derive(Debug, Clone, Default, Args)]
@@ -44,7 +44,7 @@ mod tests {
     use demask_settings::Field;
 
     use super::*;
-    use crate::args::flags::Group;
+    use demask_terminal::args::flags::Group;
 
     const BEGIN: &str = "<!-- flags -->\n";
     const END: &str = "<!-- end of flags -->";

@@ -2,8 +2,8 @@
 
 use demask::DeviceChoice;
 #[cfg(feature = "cuda")]
-use demask_lab::doctor::{Card, Found};
-use demask_lab::doctor::{Defaults, Doctor, Gpu};
+use demask::internals::doctor::{Card, Found};
+use demask::internals::doctor::{Defaults, Doctor, Gpu};
 
 use crate::{output, settings::Settings};
 

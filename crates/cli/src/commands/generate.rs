@@ -3,26 +3,23 @@
 use demask::Prompt;
 use demask::internals::{
     Opened,
+    costs::{Predicted, Subject, outline::Outline},
     decode::{DecodingReceipt, Session},
     demo,
     model_parts::Convention,
-};
-use demask_lab::{
-    costs::{Predicted, Subject},
-    outline::Outline,
-    told::told,
 };
 use serde_json::json;
 
 use crate::{
     args::GenerateArgs,
-    cost::{check_acceptance, share},
+    assumed::{check_acceptance, share},
     exit::usage,
     files::OutFile,
     load::Source,
     output,
     settings::{Request, Settings, notes, refuse_logprobs},
     show::{Show, Ways},
+    told::told,
 };
 
 /// The smallest of the released models that answers any question: 4 GB, block diffusion.

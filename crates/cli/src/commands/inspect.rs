@@ -139,7 +139,7 @@ struct Memory {
 }
 
 /// The model of the argument is the one that flags name elsewhere.
-pub fn shared(mut shared: SharedArgs, args: &InspectArgs) -> anyhow::Result<SharedArgs> {
+fn shared(mut shared: SharedArgs, args: &InspectArgs) -> anyhow::Result<SharedArgs> {
     match &args.location {
         Some(_) if shared.model.text("model").is_some() => {
             return Err(usage("found a model in the argument and in --model, expected one: omit the other"));
@@ -151,7 +151,8 @@ pub fn shared(mut shared: SharedArgs, args: &InspectArgs) -> anyhow::Result<Shar
 }
 
 /// Runs the command.
-pub fn run(settings: &Settings) -> anyhow::Result<()> {
+pub fn run(typed: SharedArgs, args: &InspectArgs) -> anyhow::Result<()> {
+    let settings = &Settings::resolve(&shared(typed, args)?)?;
     let source = &settings.source;
     let report = report(&source.checkpoint(settings.screen)?, settings.asked())?;
     if settings.screen.json { output::json(&report) } else { Ok(output::text(&told(&report))?) }

@@ -1,85 +1,23 @@
-//! Runs the binary.
+//! Runs the program.
 
-use std::{
-    io::Write,
-    path::PathBuf,
-    process::{Command, Output, Stdio},
-};
+use std::process::Command;
 
-use serde_json::Value;
+use demask_testkit::program;
+pub use demask_testkit::program::{Run, project, questions, refused};
 
-/// Output of a run.
-pub struct Run {
-    /// Exit code.
-    pub code: Option<i32>,
-    /// Standard output.
-    pub stdout: String,
-    /// Standard error.
-    pub stderr: String,
-}
+const PROGRAM: &str = env!("CARGO_BIN_EXE_demask");
 
-impl Run {
-    /// The output of a run that worked.
-    pub fn success(self) -> String {
-        assert_eq!(self.code, Some(0), "{}", self.stderr);
-        self.stdout
-    }
-
-    /// The one JSON document of a run that worked.
-    pub fn json(self) -> Value {
-        let text = self.success();
-        assert_eq!(text.lines().count(), 1, "{text}");
-        serde_json::from_str(&text).unwrap()
-    }
-}
-
-impl From<Output> for Run {
-    fn from(output: Output) -> Self {
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
-    }
-}
-
-/// The binary, away from the settings of whoever runs the tests and from the network.
+/// The program, away from the settings of whoever runs the tests and from the network.
 pub fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_demask"));
-    for name in ["DEMASK_ISA", "HF_ENDPOINT", "HF_HUB_CACHE", "HF_TOKEN", "HF_TOKEN_PATH"] {
-        command.env_remove(name);
-    }
-    // A machine with a GPU answers as one without: what the GPU's backend computes is tested elsewhere.
-    for name in ["DEMASK_CUDA_DRIVER", "DEMASK_NVRTC", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"] {
-        command.env_remove(name);
-    }
-    command.env("CUDA_VISIBLE_DEVICES", "").env("XDG_CACHE_HOME", "/nowhere/cache");
-    command.env("HF_HUB_OFFLINE", "1").env("HF_HOME", "/nowhere/huggingface");
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
+    program::command(PROGRAM, arguments)
 }
 
 /// Runs with arguments.
 pub fn demask(arguments: &[&str]) -> Run {
-    command(arguments).output().unwrap().into()
+    program::run(PROGRAM, arguments)
 }
 
 /// Runs with arguments and standard input.
 pub fn demask_with_input(arguments: &[&str], input: &str) -> Run {
-    let mut child = command(arguments).stdin(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    child.wait_with_output().unwrap().into()
-}
-
-/// A path in the project.
-pub fn project(path: &str) -> String {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
-    root.join(path).display().to_string()
-}
-
-/// Questions of the demo's test set with their answers.
-pub fn questions() -> Vec<(String, i64)> {
-    let text = std::fs::read_to_string(project("demo/wordmath-test.jsonl")).unwrap();
-    let read = |line: &str| {
-        let item: Value = serde_json::from_str(line).unwrap();
-        (item["question"].as_str().unwrap().to_owned(), item["answer"].as_i64().unwrap())
-    };
-    text.lines().map(read).collect()
+    program::run_with_input(PROGRAM, arguments, input)
 }

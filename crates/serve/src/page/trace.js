@@ -7,7 +7,7 @@ const VERSION = 3;
 /** The largest file that is read, in bytes. */
 export const FILE_LIMIT = 256 * 1024 * 1024;
 
-/** Writes a recording down. Alternatives, settled counts and texts that `demask trace` does without are extra fields,
+/** Writes a recording down. Alternatives, settled counts and texts that `demask-lab trace` does without are extra fields,
  *  which it skips. */
 export function writeTrace(recording) {
   const lines = [header(recording)];

@@ -17,10 +17,10 @@ use demask::internals::{
 };
 use demask::{Error, internals::ModelByHand};
 use demask_figures::{Figure, short};
+use demask_terminal::words::counted;
 use serde_json::{Value, json};
 
 use super::{Findings, Look, decode};
-use crate::words::counted;
 
 /// Lower bounds of the bins of confidence: finer where most predictions are.
 const BINS: [f32; 14] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.9999];

@@ -19,10 +19,10 @@ use demask::internals::{
 };
 use demask::{Error, Options, Prompt, internals::ModelByHand};
 use demask_figures::{Figure, short};
+use demask_terminal::words::counted;
 use serde_json::{Value, json};
 
 use super::{Findings, decode};
-use crate::words::counted;
 use search::{Goal, Guess, along, beam};
 
 /// Numbers of drafts that are tried; `auto` where the decoder knows it.

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use demask_figures::Figure;
+use demask_terminal::words::counted;
 use serde_json::{Value, json};
 
 use super::Similarities;
-use crate::{analysis::Findings, words::counted};
+use crate::analysis::Findings;
 
 /// Compared features, in the order of all arrays.
 pub const FEATURES: [&str; 4] = ["K", "V", "attention output", "MLP output"];

@@ -18,10 +18,10 @@ use demask::internals::{
 };
 use demask::{Error, internals::ModelByHand};
 use demask_figures::{Figure, short};
+use demask_terminal::words::counted;
 use serde_json::{Value, json};
 
 use super::{Findings, Look, decode};
-use crate::words::counted;
 
 /// K and V, in the order of all arrays.
 const TENSORS: [&str; 2] = ["K", "V"];

@@ -1,0 +1,61 @@
+//! The `demask-lab` command: evaluations, measurements, analyses and costs.
+//!
+//! [`args`] is what was typed, one file of [`commands`] does it; what both programs share is `demask-terminal`.
+#![forbid(unsafe_code)]
+
+mod args;
+mod commands;
+mod cost;
+mod drafts;
+mod sweep;
+
+use std::{error::Error, process::ExitCode};
+
+use demask_eval::{
+    data::DataError,
+    report::JoinError,
+    run::{FileError, RunError, StoreError},
+};
+use demask_lab::synth::SynthError;
+use demask_terminal::{
+    Program, assumed, canvas, env, exit, files, interrupt, load, output, packaging, progress, settings, told,
+};
+
+/// What is this program's own.
+const PROGRAM: Program = Program {
+    command: args::command,
+    example: "demask-lab eval wordmath --limit 20 evaluates the built-in demo",
+    other: "demask",
+    elsewhere: &["generate", "chat", "serve", "pull", "list", "inspect", "doctor", "health"],
+    removed: &[
+        (
+            "demask-lab bench",
+            "serve",
+            "bench serve was a command of demask 0.1.0: measure a server with a load generator such as aiperf, as bench/serve_load.py does",
+        ),
+        (
+            "demask-lab bench",
+            "curve",
+            "bench curve was a command of demask 0.1.0: omit it, freedave drafts as many lanes as are nearly free",
+        ),
+    ],
+    is_usage,
+};
+
+fn main() -> ExitCode {
+    // A process that is to become a sandbox must be nothing else before.
+    if let Some(code) = demask_eval::sandbox::entry() {
+        return code;
+    }
+    PROGRAM.run(commands::run)
+}
+
+/// Returns whether an error of an evaluation or of a random checkpoint means that the call was wrong.
+fn is_usage(error: &(dyn Error + 'static)) -> bool {
+    error.downcast_ref().is_some_and(RunError::is_usage)
+        || error.downcast_ref().is_some_and(StoreError::is_usage)
+        || error.is::<JoinError>()
+        || error.is::<FileError>()
+        || error.downcast_ref().is_some_and(DataError::is_usage)
+        || matches!(error.downcast_ref(), Some(SynthError::Exists { .. }))
+}

@@ -1,0 +1,45 @@
+//! Arguments of `generate`: the prompt, and ways to show its answer.
+
+use clap::Args;
+
+use super::{DecodeArgs, Path};
+
+/// `demask generate`.
+#[derive(Debug, Args)]
+pub struct GenerateArgs {
+    /// The prompt: a user's message
+    pub prompt: Option<String>,
+    /// Read the prompt from a file; -: standard input
+    #[arg(long, value_name = "FILE")]
+    pub prompt_file: Option<Path>,
+    /// The prompt as token ids (1,2,3): no template, works without a tokenizer
+    #[arg(long, value_name = "IDS")]
+    pub prompt_tokens: Option<String>,
+    /// Omit the chat template
+    #[arg(long)]
+    pub raw: bool,
+    /// Fill <mask:N> holes in the prompt, in place
+    #[arg(long)]
+    pub infill: bool,
+    /// Draw the canvas as it is unmasked
+    #[arg(long)]
+    pub watch: bool,
+    /// Write one JSON line for each commit
+    #[arg(long, value_name = "FILE.jsonl")]
+    pub trace: Option<Path>,
+    /// Write what was predicted, too: cost and bench generate --replay follow it
+    #[arg(long)]
+    pub trace_predictions: bool,
+    /// Write drafts into the trace too, and what was predicted in them (freedave, guided)
+    #[arg(long)]
+    pub drafts: bool,
+    /// Print the plans of all steps and what they cost, run nothing
+    #[arg(long)]
+    pub explain: bool,
+    /// Probability that --explain gives a draft to come true, as for cost [default: 0]
+    #[arg(long, value_name = "A")]
+    pub acceptance: Option<f64>,
+    /// Options of the decoding.
+    #[command(flatten)]
+    pub decode: DecodeArgs,
+}

@@ -1,0 +1,24 @@
+//! What the programs `demask` and `demask-lab` share on a terminal: parse, resolve settings, load, print.
+//!
+//! [`args`] is what was typed, [`settings`] what it means. Everything that reaches standard output goes through [`output`],
+//! every error through [`exit`], every environment variable through [`mod@env`]. A program says in [`Program`] what is its
+//! own.
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod assumed;
+pub mod canvas;
+pub mod env;
+pub mod exit;
+pub mod files;
+pub mod interrupt;
+pub mod load;
+pub mod output;
+pub mod packaging;
+pub mod program;
+pub mod progress;
+pub mod settings;
+pub mod told;
+pub mod words;
+
+pub use program::Program;
