@@ -102,24 +102,6 @@ fn inspect_and_generate_tell_whether_masks_were_trained() {
     assert_eq!(named.json()["tokens"], ar.json()["tokens"]);
 }
 
-/// Neither estimates nor rows of other models have a place for the adapter of --model.
-#[test]
-fn an_adapter_is_refused_where_it_would_be_ignored() {
-    let (base, adapter) = (project("golden/ckpt/idlm-base-toy"), project("golden/ckpt/idlm-base-toy-lora"));
-    let folder = tempfile::tempdir().unwrap();
-    let runs = folder.path().join("runs.toml");
-    fs::write(&runs, "[[task]]\ntask = \"wordmath\"\nlimit = 1\n[[row]]\nname = \"r\"\nmodel = \"demo\"\n").unwrap();
-    let with = ["--model", &base, "--family", "qwen3:mask=93", "--adapter", &adapter];
-    for (command, expected) in [
-        (vec!["cost"], "operations of an adapter are counted where it runs, in receipts: omit --adapter"),
-        (vec!["eval", "--runs", runs.to_str().unwrap()], "and a row names another model: omit one"),
-    ] {
-        let run = demask(&[&command[..], &with].concat());
-        assert_eq!(run.code, Some(2), "{}", run.stderr);
-        assert!(run.stderr.contains(expected), "{}", run.stderr);
-    }
-}
-
 /// With an adapter on masks the text is the base model's own, in fewer forwards, without a named decoder.
 #[test]
 fn an_adapter_is_named_shown_and_used() {
