@@ -6,8 +6,8 @@ use std::{fmt::Write, fs, ops::ControlFlow};
 use demask::internals::costs::{
     estimate::{Counting, Estimate},
     outline::Outline,
-    rehearsal::{Assumed, rehearse},
-    replay::{Recorded, ReplayError},
+    rehearsal::{Assumed, ReplayError, rehearse},
+    replay::Recorded,
 };
 use demask::internals::{DeviceOptions, TokenTexts, Tracer, model_parts::Convention};
 use demask::{DeviceChoice, DtypeChoice, Event, Generation, Model, Options, Prompt, TraceLine};
