@@ -6,18 +6,77 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 pub use demask_terminal::args::{DecodeArgs, GenerateArgs, SharedArgs};
 use demask_terminal::{
     args::{CompletionsArgs, ManArgs, negative},
+    help::{DEVICE, JSON, MODEL, Page, SEED, arranged},
     program::Arguments,
 };
 
+/// The commands as their help shows them.
+pub const PAGES: &[Page] = &[
+    Page {
+        command: "generate",
+        shared: &[MODEL, DEVICE, SEED, JSON],
+        brief: &[
+            "model",
+            "quantize",
+            "threads",
+            "prompt_text",
+            "gen_length",
+            "max_tokens",
+            "temperature",
+            "decoder",
+            "cache",
+            "watch",
+            "json",
+        ],
+    },
+    Page {
+        command: "chat",
+        shared: &[MODEL, DEVICE, SEED, JSON],
+        brief: &[
+            "model",
+            "quantize",
+            "threads",
+            "system",
+            "gen_length",
+            "max_tokens",
+            "temperature",
+            "decoder",
+            "cache",
+        ],
+    },
+    Page {
+        command: "serve",
+        shared: &[MODEL, DEVICE],
+        brief: &[
+            "model",
+            "quantize",
+            "threads",
+            "host",
+            "port",
+            "api_key_file",
+            "max_gen_length",
+            "config",
+            "print_config",
+        ],
+    },
+    Page { command: "inspect", shared: &[MODEL, DEVICE, JSON], brief: &["model", "quantize", "json"] },
+    Page { command: "doctor", shared: &[DEVICE, JSON], brief: &[] },
+    Page { command: "health", shared: &[], brief: &[] },
+    Page { command: "completions", shared: &[], brief: &[] },
+    Page { command: "man", shared: &[], brief: &[] },
+];
+
 /// The parser.
 pub fn command() -> clap::Command {
-    negative(Cli::command())
+    let length = |command: clap::Command| command.mut_arg("gen_length", |flag| flag.short('n'));
+    let program = Cli::command().mut_subcommand("generate", length).mut_subcommand("chat", length);
+    arranged(negative(program), PAGES)
 }
 
 /// Runs diffusion language models. Without --model, a small built-in one answers.
 #[derive(Debug, Parser)]
 #[command(name = "demask", version, subcommand_required = true, max_term_width = 100)]
-#[command(after_long_help = demask_terminal::env::help(crate::env::KNOBS))]
+#[command(after_help = "demask COMMAND -h shows the flags that are used most, demask COMMAND --help all of them.")]
 pub struct Cli {
     /// Flags of every command.
     #[command(flatten)]
@@ -46,7 +105,7 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Show what this machine offers
     Doctor,
-    /// Ask a server how it is: exit code 0 if it serves, 1 if not
+    /// Check a server: exit code 0 if it serves, 1 if not
     #[command(hide = true)]
     Health(serve::HealthArgs),
     /// Write what a shell completes: for packages
@@ -71,4 +130,14 @@ pub struct InspectArgs {
     /// Model: a directory, or org/name of a hub [default: the built-in demo]
     #[arg(value_name = "MODEL")]
     pub location: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page_and_twelve_flags_at_most() {
+        assert_eq!(demask_terminal::help::mistakes(&command(), PAGES), [""; 0]);
+    }
 }

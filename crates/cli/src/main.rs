@@ -18,6 +18,7 @@ use demask_terminal::{
 /// What is this program's own.
 const PROGRAM: Program = Program {
     command: args::command,
+    pages: args::PAGES,
     example: "demask generate \"PROMPT\" answers a prompt",
     other: "demask-lab",
     elsewhere: &["eval", "recipe", "report", "tune", "bench", "analyze", "trace", "synth", "logits", "cost"],

@@ -17,8 +17,8 @@ settings! {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub struct LoadOptions of "setting" {
-        /// Model: a directory, a .gguf file, or org/name of a hub.
-        model: String, "PATH|ORG/NAME" or "the built-in demo";
+        /// Model: directory, .gguf file, or org/name of a hub.
+        model: String, "MODEL" or "a demo";
         /// Family that the model's files are read as, where they do not tell: `NAME` or `NAME:shift=0|1,block=N|none,mask=ID`.
         family: FamilyChoice as Word, "NAME[:...]";
         /// Adapter (PEFT LoRA) beside the model: a directory, or org/name of a hub.

@@ -11,6 +11,7 @@ mod sweep;
 
 use std::{error::Error, process::ExitCode};
 
+use demask::internals::costs::shapes::ShapeError;
 use demask_eval::{
     data::DataError,
     report::JoinError,
@@ -24,10 +25,21 @@ use demask_terminal::{
 /// What is this program's own.
 const PROGRAM: Program = Program {
     command: args::command,
+    pages: args::PAGES,
     example: "demask-lab eval wordmath --limit 20 evaluates the built-in demo",
     other: "demask",
     elsewhere: &["generate", "chat", "serve", "pull", "list", "inspect", "doctor", "health"],
     removed: &[
+        (
+            "demask-lab bench step",
+            "--drafts",
+            "bench step --drafts was a flag of demask 0.1.0: --branches says it, drafts side by side",
+        ),
+        (
+            "demask-lab analyze stability",
+            "--layers",
+            "analyze stability --layers was a flag of demask 0.1.0: --drawn-layers says it, layers with pictures of their own",
+        ),
         (
             "demask-lab bench",
             "serve",
@@ -57,5 +69,11 @@ fn is_usage(error: &(dyn Error + 'static)) -> bool {
         || error.is::<JoinError>()
         || error.is::<FileError>()
         || error.downcast_ref().is_some_and(DataError::is_usage)
-        || matches!(error.downcast_ref(), Some(SynthError::Exists { .. }))
+        || matches!(
+            error.downcast_ref(),
+            Some(
+                SynthError::Exists { .. }
+                    | SynthError::Shape(ShapeError::Unknown { .. } | ShapeError::BadLayers { .. })
+            )
+        )
 }

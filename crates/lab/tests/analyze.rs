@@ -9,7 +9,7 @@ fn stability_is_measured_drawn_and_told() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("new/stability");
     let out = out.to_str().unwrap();
-    let few = ["analyze", "stability", "--problems", "2", "--gen-length", "16", "--layers", "0", "--out", out];
+    let few = ["analyze", "stability", "--problems", "2", "--gen-length", "16", "--drawn-layers", "0", "--out", out];
     let json = lab(&[&few[..], &["--json"]].concat()).json();
     assert_eq!((&json["model"], &json["prompts"]), (&"demo-llada".into(), &2.into()));
     let similarity = |part: &str, feature: &str| json["mean_similarity"][part][feature].as_f64().unwrap();
@@ -43,8 +43,8 @@ fn what_stability_cannot_do_is_refused_in_a_line() {
         (&["--cache", "none"], "omit --cache"),
         (&["--cfg-scale", "2"], "omit --cfg-scale"),
         (&["--watch"], "--watch belongs to generate: omit it"),
-        (&["--layers", "0,6"], "--layers: there is no layer 6, expected numbers from 0 to 5"),
-        (&["--layers", "x"], "--layers: \"x\" is not a layer"),
+        (&["--drawn-layers", "0,6"], "--drawn-layers: there is no layer 6, expected numbers from 0 to 5"),
+        (&["--drawn-layers", "x"], "--drawn-layers: \"x\" is not a layer"),
         (&["--problems", "0"], "--problems is 0, expected a number from 1 to 500"),
         (&["--problems", "501"], "--problems is 501, expected a number from 1 to 500"),
         (&["--problems", "2", "Why?"], "--problems takes the place of a prompt: give one of the two"),

@@ -38,6 +38,12 @@ fn calls_that_are_not_understood() {
     let gone = "bench serve was a command of demask 0.1.0: measure a server with a load generator such as aiperf, as \
                 bench/serve_load.py does";
     refused(&lab(&["bench", "serve", "--url", "http://127.0.0.1:8080", "--requests", "4"]), 2, gone);
+    let gone = "bench step --drafts was a flag of demask 0.1.0: --branches says it, drafts side by side";
+    refused(&lab(&["bench", "step", "--drafts", "4"]), 2, gone);
+    let gone = "analyze stability --layers was a flag of demask 0.1.0: --drawn-layers says it, layers with pictures of their own";
+    refused(&lab(&["analyze", "stability", "--layers=0,3"]), 2, gone);
+    refused(&lab(&["trace", "x", "--json"]), 2, "--json has no meaning with trace: omit it");
+    refused(&lab(&["--seed", "1", "bench", "linear"]), 2, "--seed has no meaning with bench linear: omit it");
     for name in ["generate", "chat", "serve", "pull", "list", "inspect", "doctor", "health"] {
         refused(&lab(&[name, "--help"]), 2, &format!("{name} is a command of demask: demask {name} ..."));
     }
@@ -123,7 +129,7 @@ fn shapes_traces_and_rows_that_are_none() {
         2,
         "--head-rows is 5, expected 1 to 4, the rows of the forward",
     );
-    refused(&lab(&["bench", "step", "--rows", "4", "--drafts", "65"]), 2, "--drafts is 65, expected 1 to 64");
+    refused(&lab(&["bench", "step", "--rows", "4", "--branches", "65"]), 2, "--branches is 65, expected 1 to 64");
     refused(&lab(&["bench", "step", "--repeat", "0"]), 2, "--repeat is 0, expected at least 1");
     refused(&lab(&["bench", "linear", "--in", "0"]), 2, "--in is 0, expected 1 to 262144");
     refused(

@@ -67,7 +67,7 @@ fn a_step_is_measured_for_each_number_of_rows() {
     assert_eq!((&cached[1]["keys"], &cached[1]["computed"]), (&32.into(), &3.into()));
     // A layer that computes 3 of 16 rows does less, although each of these sees more keys.
     assert!(number(&cached[1]["flops"]) < number(&report["flops"]));
-    let drafts = |count: &str| lab(&[&arguments[..], &["--keys", "32", "--drafts", count, "--json"]].concat()).json();
+    let drafts = |count: &str| lab(&[&arguments[..], &["--keys", "32", "--branches", count, "--json"]].concat()).json();
     let (one, three) = (drafts("1"), drafts("3"));
     assert_eq!((&three[1]["rows"], &three[1]["drafts"]), (&16.into(), &3.into()));
     assert_eq!(number(&three[1]["flops"]), 3.0 * number(&one[1]["flops"]), "a draft costs what one costs alone");
@@ -77,7 +77,7 @@ fn a_step_is_measured_for_each_number_of_rows() {
 #[test]
 fn a_step_of_a_model_that_predicts_the_next_position_sees_slots_before_its_rows() {
     let model = project("golden/ckpt/tiny-dream");
-    for flags in [&[][..], &["--drafts", "2"], &["--computed", "3"], &["--head-rows", "2"]] {
+    for flags in [&[][..], &["--branches", "2"], &["--computed", "3"], &["--head-rows", "2"]] {
         for keys in ["8", "9", "24"] {
             let step = ["bench", "step", "--model", &model, "--rows", "8", "--keys", keys, "--repeat", "1", "--json"];
             let reports = lab(&[&step, flags].concat()).json();

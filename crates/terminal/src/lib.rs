@@ -11,6 +11,7 @@ pub mod canvas;
 pub mod env;
 pub mod exit;
 pub mod files;
+pub mod help;
 pub mod interrupt;
 pub mod load;
 pub mod output;

@@ -26,8 +26,9 @@ pub fn completions(mut program: Command, args: &CompletionsArgs) -> anyhow::Resu
     Ok(io::stdout().lock().write_all(&text)?)
 }
 
-/// Writes a page for the program and one for each command to a directory.
-pub fn man(mut program: Command, args: &ManArgs) -> anyhow::Result<()> {
+/// Writes a page for the program, which ends with the variables of its environment, and one for each command to a directory.
+pub fn man(program: Command, environment: String, args: &ManArgs) -> anyhow::Result<()> {
+    let mut program = program.after_long_help(environment);
     let name = program.get_name().to_owned();
     // Global flags reach the pages of commands.
     program.build();

@@ -11,10 +11,11 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::{
     args::SharedArgs,
     exit::{self, usage},
+    help::{Page, refuse_unused},
     interrupt, output,
 };
 
-/// A refusal of what an earlier version had: the command above it, its name, and the line.
+/// A refusal of what an earlier version had: the command above it, its name, or its flag, and the line.
 pub type Removed = (&'static str, &'static str, &'static str);
 
 /// What is a program's own.
@@ -22,13 +23,15 @@ pub type Removed = (&'static str, &'static str, &'static str);
 pub struct Program {
     /// Its parser.
     pub command: fn() -> Command,
+    /// Its commands as their help shows them.
+    pub pages: &'static [Page],
     /// A call that works, for those who gave no command.
     pub example: &'static str,
     /// Name of the other program.
     pub other: &'static str,
     /// Commands of the other program.
     pub elsewhere: &'static [&'static str],
-    /// Commands that are gone.
+    /// Commands and flags that are gone.
     pub removed: &'static [Removed],
     /// Returns whether an error that this crate does not know means that the call was wrong.
     pub is_usage: fn(&(dyn std::error::Error + 'static)) -> bool,
@@ -49,11 +52,13 @@ impl Program {
     }
 
     fn parse_and_run<A: Arguments>(&self, run: fn(A) -> anyhow::Result<()>) -> anyhow::Result<()> {
-        let parsed = (self.command)().try_get_matches().and_then(|matches| A::from_arg_matches(&matches));
-        let arguments = match parsed {
-            Ok(arguments) => arguments,
+        let program = (self.command)();
+        let parsed = program.clone().try_get_matches().and_then(|found| Ok((A::from_arg_matches(&found)?, found)));
+        let (arguments, matches) = match parsed {
+            Ok(parsed) => parsed,
             Err(error) => return self.refuse(&error),
         };
+        refuse_unused(&program, &matches, self.pages)?;
         log_to_stderr(arguments.shared());
         interrupt::install()?;
         run(arguments)
@@ -74,10 +79,13 @@ impl Program {
 
     /// Returns the refusal of a command that the other program or an earlier version has.
     fn moved_or_removed(&self, error: &clap::Error, text: &str) -> Option<String> {
-        let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+        let name =
+            [ContextKind::InvalidSubcommand, ContextKind::InvalidArg].into_iter().find_map(|kind| error.get(kind));
+        let Some(ContextValue::String(name)) = name else { return None };
         let own = (self.command)().get_name().to_owned();
         let is_below = |above: &str| text.contains(&format!("Usage: {above} "));
-        if is_below(&own) && self.elsewhere.contains(&name.as_str()) {
+        // The program's own call has no command in it.
+        if text.contains(&format!("Usage: {own} [")) && self.elsewhere.contains(&name.as_str()) {
             let other = self.other;
             return Some(format!("{name} is a command of {other}: {other} {name} ..."));
         }

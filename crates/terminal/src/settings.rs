@@ -138,6 +138,7 @@ pub fn open_beside(source: &Source, guide: Option<&Source>, screen: Screen) -> a
 fn prompt(args: &GenerateArgs) -> anyhow::Result<Prompt> {
     let given = [
         ("the argument", args.prompt.is_some()),
+        ("--prompt", args.prompt_text.is_some()),
         ("--prompt-file", args.prompt_file.is_some()),
         ("--prompt-tokens", args.prompt_tokens.is_some()),
     ];
@@ -157,7 +158,7 @@ fn prompt(args: &GenerateArgs) -> anyhow::Result<Prompt> {
         }
         return Ok(Prompt::Tokens(token_ids("--prompt-tokens", text)?));
     }
-    let text = match (&args.prompt, &args.prompt_file) {
+    let text = match (args.prompt.as_ref().or(args.prompt_text.as_ref()), &args.prompt_file) {
         (Some(text), _) => text.clone(),
         (_, Some(path)) => {
             let mut text = read_text(path)?;

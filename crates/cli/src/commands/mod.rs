@@ -9,6 +9,7 @@ mod serve;
 
 use crate::{
     args::{Cli, Command, command},
+    env::KNOBS,
     packaging,
     settings::Settings,
 };
@@ -25,6 +26,6 @@ pub fn run(Cli { shared, command: asked }: Cli) -> anyhow::Result<()> {
         Command::Doctor => doctor::run(&settings()?),
         Command::Health(args) => health::run(&args),
         Command::Completions(args) => packaging::completions(command(), &args),
-        Command::Man(args) => packaging::man(command(), &args),
+        Command::Man(args) => packaging::man(command(), demask_terminal::env::help(KNOBS), &args),
     }
 }

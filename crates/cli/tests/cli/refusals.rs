@@ -404,6 +404,41 @@ fn calls_that_are_not_understood() {
     let unknown = demask(&["generate", "hi", "--stepz", "4"]);
     assert!(unknown.stderr.starts_with("error: unexpected argument '--stepz' found"), "{}", unknown.stderr);
     assert_eq!((unknown.code, unknown.stderr.lines().count()), (Some(2), 1));
-    let help = demask(&["generate", "--help"]).success();
-    assert!(help.contains("--prompt-tokens <IDS>"));
+    refused(&demask(&["--model", "x", "man", "--out", "y"]), 2, "--model has no meaning with man: omit it");
+    refused(&demask(&["serve", "--seed", "1"]), 2, "--seed has no meaning with serve: omit it");
+    generate_refused(&["-p", "hi"], "found prompts in the argument and in --prompt, expected one: omit the others");
+}
+
+#[test]
+fn help_is_short_and_long() {
+    let flags = |text: &str| text.lines().filter(|line| line.trim_start().starts_with('-')).count();
+    let whole = demask(&["--help"]).success();
+    assert!(whole.lines().count() <= 24, "one screen: {whole}");
+    let short = demask(&["generate", "-h"]).success();
+    assert!(
+        short.lines().count() <= 25 && flags(&short) <= 12,
+        "{} lines, {} flags",
+        short.lines().count(),
+        flags(&short)
+    );
+    let long = demask(&["generate", "--help"]).success();
+    for heading in ["Options:", "Model:", "Prompt:", "Answer:", "Method:"] {
+        assert!(long.lines().any(|line| line == heading), "{heading}\n{long}");
+    }
+    assert!(long.contains("--prompt-tokens <IDS>") && long.contains("--eps <E>") && flags(&long) > 40, "{long}");
+    for name in ["chat", "serve", "inspect", "doctor", "health"] {
+        assert!(flags(&demask(&[name, "-h"]).success()) <= 12, "{name}");
+    }
+    assert!(!demask(&["doctor", "--help"]).success().contains("--model"));
+}
+
+#[test]
+fn short_forms_are_those_of_the_long_ones() {
+    let question = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
+    let (model, arguments) = (project("demo/demo-sdar"), ["generate", "-q", "--json"]);
+    let short = ["-m", &model, "-n", "16", "-t", "1", "-p", question];
+    let long = ["--model", &model, "--gen-length", "16", "--threads", "1", question];
+    let [short, long] =
+        [&short[..], &long].map(|more| demask(&[&arguments[..], more].concat()).json()["tokens"].clone());
+    assert_eq!(short, long);
 }

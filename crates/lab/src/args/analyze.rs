@@ -44,7 +44,7 @@ pub struct SubjectArgs {
 pub struct StabilityArgs {
     /// Layers with pictures of their own, beside the average: 0,3
     #[arg(long, value_name = "LAYERS")]
-    pub layers: Option<String>,
+    pub drawn_layers: Option<String>,
     /// Prompts and methods to decode.
     #[command(flatten)]
     pub subject: SubjectArgs,

@@ -8,6 +8,7 @@ mod tools;
 use clap::{CommandFactory, Parser, Subcommand};
 use demask_terminal::{
     args::{CompletionsArgs, ManArgs, negative},
+    help::{DEVICE, JSON, MODEL, Page, SEED, arranged},
     program::Arguments,
 };
 
@@ -19,15 +20,139 @@ pub use tools::{
     AttentionArgs, BenchArgs, BenchCommand, BenchGenerateArgs, LinearArgs, LogitsArgs, StepArgs, SynthArgs, TraceArgs,
 };
 
+/// Shared flags of a command that runs a model.
+const ALL: &[&[&str]] = &[MODEL, DEVICE, SEED, JSON];
+/// What `-h` shows of every analysis, beside its own flags.
+macro_rules! analysis {
+    ($($own:literal),*) => {
+        &["model", "threads", "problems", $($own,)* "gen_length", "decoder", "cache", "out", "json"]
+    };
+}
+
+/// The commands as their help shows them.
+pub const PAGES: &[Page] = &[
+    Page {
+        command: "eval",
+        shared: ALL,
+        brief: &[
+            "model",
+            "quantize",
+            "threads",
+            "limit",
+            "shots",
+            "runs",
+            "sweep",
+            "batch",
+            "gen_length",
+            "out",
+            "json",
+        ],
+    },
+    Page {
+        command: "tune",
+        shared: ALL,
+        brief: &["model", "quantize", "threads", "limit", "dev", "loss", "by", "sweep", "batch", "out", "json"],
+    },
+    Page { command: "report", shared: &[JSON], brief: &[] },
+    Page { command: "recipe list", shared: &[JSON], brief: &[] },
+    Page { command: "recipe show", shared: &[JSON], brief: &[] },
+    Page {
+        command: "bench linear",
+        shared: &[DEVICE, JSON],
+        brief: &["dtype", "quantize", "activations", "threads", "rows", "inputs", "outputs", "repeat", "json"],
+    },
+    Page {
+        command: "bench attention",
+        shared: &[DEVICE, JSON],
+        brief: &["dtype", "threads", "rows", "keys", "heads", "kv_heads", "head_dim", "repeat", "json"],
+    },
+    Page {
+        command: "bench step",
+        shared: ALL,
+        brief: &[
+            "model",
+            "dtype",
+            "quantize",
+            "activations",
+            "threads",
+            "rows",
+            "keys",
+            "head_rows",
+            "branches",
+            "repeat",
+            "json",
+        ],
+    },
+    Page {
+        command: "bench generate",
+        shared: ALL,
+        brief: &[
+            "model",
+            "quantize",
+            "threads",
+            "prompt_length",
+            "gen_length",
+            "decoder",
+            "cache",
+            "acceptance",
+            "repeat",
+            "json",
+        ],
+    },
+    Page { command: "analyze stability", shared: ALL, brief: analysis!("drawn_layers") },
+    Page { command: "analyze staleness", shared: ALL, brief: analysis!("caches") },
+    Page { command: "analyze acceptance", shared: ALL, brief: analysis!("guide") },
+    Page { command: "analyze path", shared: ALL, brief: analysis!("width") },
+    Page { command: "trace", shared: &[], brief: &[] },
+    Page { command: "synth", shared: &[SEED, JSON], brief: &[] },
+    Page {
+        command: "logits",
+        shared: &[MODEL, DEVICE, JSON],
+        brief: &[
+            "model",
+            "dtype",
+            "threads",
+            "tokens",
+            "tokens_file",
+            "block_causal",
+            "causal",
+            "layers",
+            "out",
+            "json",
+        ],
+    },
+    Page {
+        command: "cost",
+        shared: ALL,
+        brief: &[
+            "model",
+            "quantize",
+            "like",
+            "guide",
+            "prompt_length",
+            "gen_length",
+            "decoder",
+            "cache",
+            "acceptance",
+            "out",
+            "json",
+        ],
+    },
+    Page { command: "completions", shared: &[], brief: &[] },
+    Page { command: "man", shared: &[], brief: &[] },
+];
+
 /// The parser.
 pub fn command() -> clap::Command {
-    negative(Cli::command())
+    arranged(negative(Cli::command()), PAGES)
 }
 
 /// Measures diffusion language models, and looks into them. Without --model, it is about a small built-in one.
 #[derive(Debug, Parser)]
 #[command(name = "demask-lab", version, subcommand_required = true, max_term_width = 100)]
-#[command(after_long_help = demask_terminal::env::help(&[]))]
+#[command(
+    after_help = "demask-lab COMMAND -h shows the flags that are used most, demask-lab COMMAND --help all of them."
+)]
 pub struct Cli {
     /// Flags of every command.
     #[command(flatten)]
@@ -72,4 +197,14 @@ pub enum Command {
     /// Write the manual pages: for packages
     #[command(hide = true)]
     Man(ManArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page_and_twelve_flags_at_most() {
+        assert_eq!(demask_terminal::help::mistakes(&command(), PAGES), [""; 0]);
+    }
 }

@@ -162,9 +162,9 @@ pub struct StepArgs {
     /// Rows that each layer computes behind the first, those whose values have drifted most (cache dllm) [default: all]
     #[arg(long, value_name = "N")]
     pub computed: Option<usize>,
-    /// Drafts of so many rows side by side, as freedave verifies them [default: none, the rows are the canvas]
+    /// Drafts of the same rows side by side, as freedave verifies them [default: none, the rows are the canvas]
     #[arg(long, value_name = "N")]
-    pub drafts: Option<usize>,
+    pub branches: Option<usize>,
     /// Rows that the head computes [default: all]
     #[arg(long, value_name = "N")]
     pub head_rows: Option<usize>,

@@ -13,7 +13,7 @@ mod tune;
 
 use crate::{
     args::{Cli, Command, command},
-    packaging,
+    env, packaging,
     settings::Settings,
 };
 
@@ -37,6 +37,6 @@ pub fn run(Cli { shared, command: asked }: Cli) -> anyhow::Result<()> {
         Command::Logits(args) => logits::run(&settings()?, &args),
         Command::Cost(args) => cost::run(&settings()?, &args),
         Command::Completions(args) => packaging::completions(command(), &args),
-        Command::Man(args) => packaging::man(command(), &args),
+        Command::Man(args) => packaging::man(command(), env::help(&[]), &args),
     }
 }

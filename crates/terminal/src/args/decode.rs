@@ -9,10 +9,10 @@ use super::flags::{Flags, OfDecoding, flag};
 #[derive(Debug, Clone, Default, Args)]
 pub struct DecodeArgs {
     /// System message
-    #[arg(long, value_name = "TEXT", help_heading = "Decoding")]
+    #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
     /// Model that judges drafts, with --decoder guided
-    #[arg(long, value_name = "MODEL", help_heading = "Decoding")]
+    #[arg(long, value_name = "MODEL")]
     pub guide: Option<String>,
     /// Options by their names.
     #[command(flatten)]

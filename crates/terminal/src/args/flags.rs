@@ -6,15 +6,18 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use demask::{SettingError, Settings};
 use demask_settings::Field;
 
-/// Which of a struct's settings are flags, and how they are shown.
+/// Which of a struct's settings are flags, and where.
 pub trait Group {
-    /// Heading in the help.
-    const HEADING: Option<&'static str> = None;
     /// Records whether every command takes them.
     const GLOBAL: bool = false;
 
     /// Reports whether a setting has a flag.
     fn has(name: &str) -> bool;
+
+    /// Returns the letter of a setting, if it has one.
+    fn short(_: &str) -> Option<char> {
+        None
+    }
 }
 
 /// Typed flags of the settings `S` that are in the group `G`.
@@ -93,8 +96,8 @@ pub fn flag(name: &str) -> String {
 
 fn argument<G: Group>(name: &'static str, place: &'static str, many: bool) -> Arg {
     let argument = Arg::new(name).long(name.replace('_', "-")).global(G::GLOBAL);
-    let argument = match G::HEADING {
-        Some(heading) => argument.help_heading(heading),
+    let argument = match G::short(name) {
+        Some(short) => argument.short(short),
         None => argument,
     };
     match (place, many) {
@@ -145,11 +148,18 @@ impl<S: Settings, G: Group> FromArgMatches for Flags<S, G> {
 pub enum OfModel {}
 
 impl Group for OfModel {
-    const HEADING: Option<&'static str> = Some("Shared");
     const GLOBAL: bool = true;
 
     fn has(name: &str) -> bool {
         !OfServedModel::has(name)
+    }
+
+    fn short(name: &str) -> Option<char> {
+        match name {
+            "model" => Some('m'),
+            "threads" => Some('t'),
+            _ => None,
+        }
     }
 }
 
@@ -178,8 +188,6 @@ impl Group for All {
 pub enum OfDecoding {}
 
 impl Group for OfDecoding {
-    const HEADING: Option<&'static str> = Some("Decoding");
-
     fn has(name: &str) -> bool {
         // The seed is a flag of every command, and a command has one guide, whose flag names its model.
         !["seed", "guide"].contains(&name)

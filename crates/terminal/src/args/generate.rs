@@ -9,6 +9,9 @@ use super::{DecodeArgs, Path};
 pub struct GenerateArgs {
     /// The prompt: a user's message
     pub prompt: Option<String>,
+    /// The prompt, in place of the argument
+    #[arg(id = "prompt_text", short = 'p', long = "prompt", value_name = "TEXT")]
+    pub prompt_text: Option<String>,
     /// Read the prompt from a file; -: standard input
     #[arg(long, value_name = "FILE")]
     pub prompt_file: Option<Path>,

@@ -21,7 +21,6 @@ pub fn negative(command: clap::Command) -> clap::Command {
 
 /// Flags of every command.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Shared")]
 pub struct SharedArgs {
     /// Model, device and number formats.
     #[command(flatten)]

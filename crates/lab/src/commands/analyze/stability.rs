@@ -14,13 +14,17 @@ use crate::{
 pub fn run(settings: &Settings, args: &StabilityArgs) -> anyhow::Result<()> {
     let why = "analyze stability decodes with decoder static, no cache and no guidance";
     let subject = Subject::resolve(settings, &args.subject, &["decoder", "cache", "guide", "cfg_scale"], why)?;
-    let layers: Vec<usize> =
-        args.layers.as_deref().map(|text| numbers("--layers", text, "a layer")).transpose()?.unwrap_or_default();
+    let layers: Vec<usize> = args
+        .drawn_layers
+        .as_deref()
+        .map(|text| numbers("--drawn-layers", text, "a layer"))
+        .transpose()?
+        .unwrap_or_default();
     settings.device()?;
     let opened = subject.open(settings)?;
     let last = opened.info().spec().layers - 1;
     if let Some(layer) = layers.iter().find(|&&layer| layer > last) {
-        return Err(usage(format!("--layers: there is no layer {layer}, expected numbers from 0 to {last}")));
+        return Err(usage(format!("--drawn-layers: there is no layer {layer}, expected numbers from 0 to {last}")));
     }
     let first = subject.first(&opened, &subject.options)?;
     let mut model = loaded(settings, opened, &first)?;

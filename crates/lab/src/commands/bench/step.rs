@@ -77,9 +77,9 @@ impl Shape {
             part => Ok(part),
         };
         let head_rows = part("--head-rows", args.head_rows)?.unwrap_or(rows);
-        let drafts = match args.drafts {
+        let drafts = match args.branches {
             Some(drafts) if !(1..=MOST_DRAFTS).contains(&drafts) => {
-                return Err(usage(format!("--drafts is {drafts}, expected 1 to {MOST_DRAFTS}")));
+                return Err(usage(format!("--branches is {drafts}, expected 1 to {MOST_DRAFTS}")));
             }
             drafts => drafts,
         };
