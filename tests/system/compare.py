@@ -1,8 +1,8 @@
 """Decodes one list of runs with two builds of demask, and tells every number and word in which they differ.
 
-    python bench/compare.py BEFORE AFTER [--out FILE] [--only PATTERN]
+    python tests/system/compare.py BEFORE AFTER [--out FILE] [--only PATTERN]
 
-BEFORE and AFTER are binaries. The list has at least 200 runs that answer, over all decoders, cache policies and demo
+BEFORE and AFTER are paths of demask; demask-lab, which evaluates, is beside each. The list has at least 200 runs that answer, over all decoders, cache policies and demo
 models, with guides, guidance, temperatures, infilling, stop texts, quantised weights, batches and likelihoods, and some
 that must be refused. Of each are compared: the exit code; of an answer everything in its JSON (text, tokens, finish,
 counts of forwards and rows, operations, acceptance, the guide's counts, memory of weights and cache) but seconds and
@@ -21,7 +21,6 @@ company, and must not differ.
 
 import argparse
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -33,7 +32,10 @@ from datetime import date
 from itertools import zip_longest
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "bench"))
+from common import programs, write_whole
+
 # Seconds that one run may take.
 LIMIT = 120
 # What two runs of the same build differ in, wherever it stands in an answer.
@@ -412,11 +414,11 @@ class Answer:
     seconds: float = 0.0
 
 
-def execute(binary, run, commits=False):
+def execute(build, run, commits=False):
     """Runs one in a folder of its own, with paths that do not depend on it."""
     with tempfile.TemporaryDirectory() as work:
         work = Path(work)
-        words = [str(binary), *run.words, "--json", "-q"]
+        words = [build.of(run.words[0]), *run.words, "--json", "-q"]
         if run.task:
             lines = map(json.dumps, CHOICES[run.task])
             (work / "data.jsonl").write_text("".join(f"{line}\n" for line in lines))
@@ -510,16 +512,8 @@ def compare(run, before, after, allowed=()):
     return [line.replace("\n", "\\n") for line in lines], differs
 
 
-def version(binary):
-    return subprocess.run([str(binary), "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-
-
-def program(text):
-    """A binary's path that holds in any folder."""
-    path = Path(text).resolve()
-    if not (path.is_file() and os.access(path, os.X_OK)):
-        raise argparse.ArgumentTypeError(f"{text} is no program: build it with cargo build --release")
-    return path
+def version(build):
+    return subprocess.run([build.demask, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 def pattern(text):
@@ -531,8 +525,8 @@ def pattern(text):
 
 def parse(words=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("before", type=program, help="the binary that is right")
-    parser.add_argument("after", type=program, help="the binary in question")
+    parser.add_argument("before", type=programs, help="demask of the build that is right")
+    parser.add_argument("after", type=programs, help="demask of the build in question")
     parser.add_argument("--out", type=Path, help="a JSON file for versions, seconds and differences")
     parser.add_argument("--only", type=pattern, default=pattern(""), help="a regular expression: runs that have it")
     parser.add_argument("--allow", action="append", default=[], choices=["flops"], help="told, but not counted")
@@ -551,7 +545,7 @@ def main(words=None):
     for number, run in enumerate(chosen):
         if number % 50 == 0:
             print(f"{number} of {len(chosen)}", file=sys.stderr, flush=True)
-        answers = {name: execute(binary, run, arguments.commits) for name, binary in builds.items()}
+        answers = {name: execute(build, run, arguments.commits) for name, build in builds.items()}
         for name, answer in answers.items():
             seconds[name] += answer.seconds
         lines, differs = compare(run, answers["before"], answers["after"], arguments.allow)
@@ -564,13 +558,12 @@ def main(words=None):
     if arguments.out:
         record = {
             "date": date.today().isoformat(),
-            "versions": {name: version(binary) for name, binary in builds.items()},
+            "versions": {name: version(build) for name, build in builds.items()},
             "seconds": {name: round(value, 1) for name, value in seconds.items()},
             "answers": answered,
             "runs": entries,
         }
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+        write_whole(arguments.out, record)
     told = ", ".join(f"{name} {value:.1f} s" for name, value in seconds.items())
     print(f"{answered} answered by both, {len(entries) - answered} not; {told}", file=sys.stderr)
     print(f"{len(entries) - differing} runs equal, {differing} differ")

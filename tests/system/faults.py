@@ -1,7 +1,7 @@
 """What a full disk, a read-only one and a kill leave behind: nothing half-written, nothing lost.
 
-    python bench/faults.py target/release/demask
-    python bench/faults.py target/release/demask --bars killed-download,full-eval --kills 40
+    python tests/system/faults.py target/release/demask
+    python tests/system/faults.py target/release/demask --bars killed-download,full-eval --kills 40
 
 Each bar runs the program in a folder of its own and makes it fail there. One JSON line a bar: its name, whether it passed,
 what was measured. The exit status is 1 if one did not.
@@ -43,7 +43,10 @@ import tempfile
 import threading
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "bench"))
+from common import number, programs
+
 MODEL = ROOT / "golden" / "ckpt" / "tiny-llada-sharded"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 # Seconds that any call may take, and bytes that a message may have.
@@ -60,10 +63,10 @@ def hold(condition, what):
 
 
 class Program:
-    """The program, and how it is run."""
+    """The programs, and how one is run."""
 
-    def __init__(self, path, rng):
-        self.path, self.rng = str(pathlib.Path(path).resolve()), rng
+    def __init__(self, programs, rng):
+        self.programs, self.rng = programs, rng
 
     def start(self, *arguments, environment=None, limit=None):
         def limited():
@@ -71,7 +74,7 @@ class Program:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
         return subprocess.Popen(
-            [self.path, *map(str, arguments)],
+            [self.programs.of(arguments[0]), *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -492,9 +495,9 @@ BARS = {
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("program", help="the program")
+    parser.add_argument("demask", type=programs, help="the program; demask-lab is beside it")
     parser.add_argument("--bars", default=",".join(BARS), help="which (all of them)")
-    parser.add_argument("--kills", type=int, default=20, help="kills of a bar (20)")
+    parser.add_argument("--kills", type=number, default=20, help="kills of a bar (20)")
     parser.add_argument("--no-mounts", action="store_true", help="do as where nothing can be mounted")
     parser.add_argument("--seed", type=int, default=0, help="key of the times of kills (0)")
     options = parser.parse_args()
@@ -507,7 +510,7 @@ def main():
     for name in names:
         began = time.monotonic()
         try:
-            outcome = {"passed": True, **BARS[name](Program(options.program, random.Random(options.seed)), options)}
+            outcome = {"passed": True, **BARS[name](Program(options.demask, random.Random(options.seed)), options)}
         except (Failed, subprocess.TimeoutExpired, OSError, KeyError, ValueError) as error:
             outcome, failed = {"passed": False, "why": f"{type(error).__name__}: {error}"}, True
         seconds = round(time.monotonic() - began, 1)

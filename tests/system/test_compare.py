@@ -202,6 +202,7 @@ class Builds(unittest.TestCase):
         here.mkdir()
         (here / "demask").write_text(BUILD)
         (here / "demask").chmod(0o755)
+        (here / "demask-lab").symlink_to("demask")
         for file, content in (
             ("reply", json.dumps(reply)),
             ("code", str(code)),

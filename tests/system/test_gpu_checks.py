@@ -55,6 +55,7 @@ class Running(unittest.TestCase):
             demask = Path(work) / "demask"
             demask.write_text("#!/bin/sh\necho '{\"gpu\": {\"cards\": [{\"name\": \"A Card\"}]}}'\n")
             demask.chmod(0o755)
+            demask.with_name("demask-lab").symlink_to("demask")
             out = Path(work) / "records/today.json"
             words = ["--demask", str(demask), "--work", work, "--out", str(out), "--device", "cpu"]
             told = io.StringIO()
@@ -82,7 +83,7 @@ class Running(unittest.TestCase):
             self.assertEqual(first["targets"][0]["found"], "cut off behind doctor")
             self.assertEqual(len(kept), 2)
             out = Path(work) / "deep/record.json"
-            gpu_checks.written({"groups": {"doctor": first}}, out)
+            gpu_checks.write_whole(out, {"groups": {"doctor": first}})
             self.assertEqual(json.loads(out.read_text())["groups"]["doctor"], first)
 
     def test_a_group_has_its_own_limit(self):
@@ -90,6 +91,7 @@ class Running(unittest.TestCase):
             demask = Path(work) / "demask"
             demask.write_text("#!/bin/sh\nsleep 30\n")
             demask.chmod(0o755)
+            demask.with_name("demask-lab").symlink_to("demask")
             out = Path(work) / "record.json"
             words = ["--demask", str(demask), "--work", work, "--out", str(out), "--device", "cpu", "--only", "doctor"]
             begun = time.monotonic()

@@ -1,8 +1,8 @@
 """What a server bears: long runs, crowds, bad clients and signals, each with a bar that it passes or not.
 
-    python bench/soak.py target/release/demask
-    python bench/soak.py target/release/demask --bars storms,slow --requests 10000 --connections 2000
-    python bench/soak.py target/release/demask --bars memory --requests 1000000 --smallest demo/demo-llada
+    python tests/system/soak.py target/release/demask
+    python tests/system/soak.py target/release/demask --bars storms,slow --requests 10000 --connections 2000
+    python tests/system/soak.py target/release/demask --bars memory --requests 1000000 --smallest demo/demo-llada
 
 Each bar starts a server of that program on a free port of this machine, which nothing else reaches, and stops it. Each
 ends by itself: --requests, --connections and --seconds bound what is sent and how long. One JSON line a bar: its name,
@@ -44,6 +44,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
+from common import number, program
 
 HOST = "127.0.0.1"
 # Seconds that a server may take to start, to end behind SIGTERM, and to be idle behind the last request.
@@ -1086,19 +1089,6 @@ BARS = {
     bar.__name__: bar
     for bar in (answers, malformed, slow, storms, overload, signals, descriptors, memory, disk, clock)
 }
-
-
-def number(text):
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
-    return int(text)
-
-
-def program(text):
-    path = Path(text).resolve()
-    if not (path.is_file() and os.access(path, os.X_OK)):
-        raise argparse.ArgumentTypeError(f"{text} is no program: build it with cargo build --release")
-    return str(path)
 
 
 def bars(text):

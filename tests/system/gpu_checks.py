@@ -1,6 +1,6 @@
 """Everything that must hold on a GPU, checked in one run, and written with its figures to a record.
 
-    python bench/gpu_checks.py --demask target/release/demask
+    python tests/system/gpu_checks.py --demask target/release/demask
 
 Needs the binary, a GPU with its driver, NVRTC, and a Python with torch (for PyTorch's side of the comparison alone).
 What is checked and how is told in docs/gpu-checks.md. --only and --skip choose groups; groups of several runs with the
@@ -28,7 +28,10 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "bench"))
+from common import Programs, number, write_whole
+
 SHAPES = ("dream-7b", "llada-8b")
 # Rows of one forward that end in different buckets and kernels.
 PREFIXES = (1, 2, 7, 8, 9, 16, 17, 31, 33, 48, 64)
@@ -146,7 +149,7 @@ class Group:
 
     def demask(self, name, words, device=None, **more):
         words = [*shlex.split(words)] if isinstance(words, str) else [str(word) for word in words]
-        return Command(name, [self.arguments.demask, *words, "--device", device or self.arguments.device], **more)
+        return Command(name, [self.arguments.demask.of(words[0]), *words, "--device", device or self.arguments.device], **more)
 
     def prepare(self):
         """Writes what the commands read."""
@@ -519,7 +522,7 @@ class Speed(Shaped):
         yield self.demask("answer", answer, seconds=120, watched=True)
         yield self.demask("inspect", ["inspect", "--json", "--model", model])
         rival = [self.arguments.python, str(ROOT / "bench/pytorch_step.py"), "--device", self.arguments.device, "--json"]
-        rival += ["--model", str(model), "--demask", self.arguments.demask, "--rows", "32,1024", "--turns", "2"]
+        rival += ["--model", str(model), "--demask", self.arguments.demask.demask, "--rows", "32,1024", "--turns", "2"]
         yield Command("torch", rival, seconds=180)
 
     def judge(self, outputs):
@@ -612,7 +615,7 @@ def checkpoint(arguments, shape, layers):
     model = arguments.work / f"{shape}-{layers or 'all'}"
     if (model / "config.json").exists():
         return model, []
-    words = [arguments.demask, "synth", "--like", shape, *(["--layers", str(layers)] if layers else [])]
+    words = [arguments.demask.of("synth"), "synth", "--like", shape, *(["--layers", str(layers)] if layers else [])]
     return model, [Command(f"synth {model.name}", [*words, "--out", str(model), "-q"], seconds=240)]
 
 
@@ -633,7 +636,8 @@ class BadInput(Group):
 
     def commands(self):
         for name, words, environment, _, _ in self.cases():
-            yield Command(name, [self.arguments.demask, *words.split()], environment=environment)
+            words = words.split()
+            yield Command(name, [self.arguments.demask.of(words[0]), *words], environment=environment)
         cache = self.work / "spoiled"
         kept = {"XDG_CACHE_HOME": str(cache)}
         yield self.demask("fill", ["generate", question(0), "--gen-length", "16"], seconds=120, environment=kept)
@@ -823,17 +827,17 @@ def figures(group, outputs):
 def parse(words=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = lambda known: lambda text: tuple(chosen(text, known))
-    parser.add_argument("--demask", default=str(ROOT / "target/release/demask"), help="the binary")
+    parser.add_argument("--demask", type=Programs, default=str(ROOT / "target/release/demask"), help="the program; demask-lab is beside it")
     parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
     parser.add_argument("--device", default="cuda", help="cuda or cuda:N; cpu tries the script itself [default: cuda]")
     parser.add_argument("--out", type=Path, help="the record [default: bench/record/CARD/DATE.json]")
     parser.add_argument("--work", type=Path, default=Path("gpu-checks"), help="a folder for checkpoints, 36 GB with both shapes")
     parser.add_argument("--shapes", type=names(SHAPES), default=SHAPES, help=f"of {','.join(SHAPES)}")
-    parser.add_argument("--layers", type=positive, help="layers of the shapes [default: all]")
-    parser.add_argument("--divide", type=positive, default=1, help="sizes of single kernels, divided [default: 1]")
+    parser.add_argument("--layers", type=number, help="layers of the shapes [default: all]")
+    parser.add_argument("--divide", type=number, default=1, help="sizes of single kernels, divided [default: 1]")
     parser.add_argument("--only", type=names(GROUPS), default=tuple(GROUPS), help=f"groups of {','.join(GROUPS)}")
     parser.add_argument("--skip", type=names(GROUPS), default=(), help="groups to leave out")
-    parser.add_argument("--budget", type=positive, default=1500, help="seconds for all commands together [default: 1500]")
+    parser.add_argument("--budget", type=number, default=1500, help="seconds for all commands together [default: 1500]")
     parser.add_argument("--limits", type=limits, default={}, help="seconds of groups, as kernels=100,speed=300")
     parser.add_argument("--first", action="store_true", help=f"{told_limits(FIRST)} and --budget 570, in this order")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run none")
@@ -860,7 +864,7 @@ def limits(text):
     for part in text.split(","):
         name, _, seconds = part.partition("=")
         (name,) = chosen(name, GROUPS)
-        found[name] = positive(seconds)
+        found[name] = number(seconds)
     return found
 
 
@@ -868,23 +872,9 @@ def told_limits(seconds):
     return ",".join(f"{name}={most}" for name, most in seconds.items())
 
 
-def positive(text):
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
-    return int(text)
-
-
 def card_name(record):
     cards = record["groups"].get("doctor", {}).get("figures", {}).get("gpu", {}).get("cards") or [{"name": "no-gpu"}]
     return "-".join(cards[0]["name"].lower().split())
-
-
-def written(record, out):
-    """Writes the record; a file that is cut off is never the record."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_suffix(".part")
-    part.write_text(json.dumps(record, indent=1) + "\n")
-    part.replace(out)
 
 
 def main(words=None):
@@ -895,8 +885,7 @@ def main(words=None):
         for command in (command for group in groups for command in group.commands()):
             print(told(command))
         return 0
-    if not shutil.which(arguments.demask):
-        sys.exit(f"{arguments.demask} is no program: build it, or name it with --demask")
+    arguments.demask.checked()
     record = {"date": date.today().isoformat(), "layers": arguments.layers or "all", "groups": {}}
     if arguments.out and arguments.out.exists():
         record |= json.loads(arguments.out.read_text())
@@ -908,11 +897,11 @@ def main(words=None):
         def keep(unfinished, key=group.key):
             # Where the record has no name yet, that is the card's, which only whole groups know.
             if arguments.out:
-                written(record | {"groups": record["groups"] | {key: unfinished}}, arguments.out)
+                write_whole(arguments.out, record | {"groups": record["groups"] | {key: unfinished}})
 
         record["groups"][group.key] = check(group, own, keep)
         out = arguments.out or ROOT / "bench/record" / card_name(record) / f"{record['date']}.json"
-        written(record, out)
+        write_whole(out, record)
     targets = [target for group in record["groups"].values() for target in group["targets"]]
     failed = sum(not target["passed"] for target in targets)
     print(f"{len(targets) - failed} of {len(targets)} targets passed; {out}")
