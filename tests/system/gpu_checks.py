@@ -521,8 +521,8 @@ class Speed(Shaped):
         answer += ["--gen-length", "32", "--steps", "4", "--cache", "none"]
         yield self.demask("answer", answer, seconds=120, watched=True)
         yield self.demask("inspect", ["inspect", "--json", "--model", model])
-        rival = [self.arguments.python, str(ROOT / "bench/pytorch_step.py"), "--device", self.arguments.device, "--json"]
-        rival += ["--model", str(model), "--demask", self.arguments.demask.demask, "--rows", "32,1024", "--turns", "2"]
+        rival = [self.arguments.python, str(ROOT / "bench/run.py"), "pytorch", f"device={self.arguments.device}", f"file={model}"]
+        rival += ["rows=32,1024", "--demask", str(self.arguments.demask.demask), "--rounds", "2", "--json"]
         yield Command("torch", rival, seconds=180)
 
     def judge(self, outputs):
@@ -533,10 +533,13 @@ class Speed(Shaped):
         yield at_most("8 drafts of 32 rows over one", drafts, 2.2)
         if self.arguments.device != "cpu":
             yield self.memory(outputs)
-        torch = outputs["torch"].json()
-        rate = max(large["peak_tflops"], torch.get("matrix_tflops", 0))
-        yield at_least("1024 rows, share of the matrix rate", large["tflops"] / rate, 0.55)
-        ratios = {result["rows"]: result["demask"][0]["ratio"] for result in torch["results"]}
+        record = outputs["torch"].first()
+        if record["missing"]:
+            raise ValueError(f"without {record['missing']}")
+        beside = {result["at"]["rows"]: result["subjects"]["torch bf16"] for result in record["results"]}
+        own = beside[1024]["figures"].get("matrix_tflops", {"median": 0})["median"]
+        yield at_least("1024 rows, share of the matrix rate", large["tflops"] / max(large["peak_tflops"], own), 0.55)
+        ratios = {rows: torch["over"]["demask"]["seconds"]["median"] for rows, torch in beside.items()}
         yield at_least("32 rows, times as fast as PyTorch", ratios[32], 2.0)
         yield at_least("1024 rows, times as fast as PyTorch", ratios[1024], 1.1)
 

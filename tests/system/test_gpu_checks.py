@@ -154,7 +154,9 @@ class Judges(unittest.TestCase):
                 "peak_tflops": 600,
             }
         ]
-        ratio = lambda rows, ratio: {"rows": rows, "demask": [{"ratio": ratio}]}
+        figures = {"matrix_tflops": {"median": 700}}
+        torch = lambda ratio: {"figures": figures, "over": {"demask": {"seconds": {"median": ratio}}}}
+        beside = lambda rows, ratio: {"at": {"rows": rows}, "subjects": {"torch bf16": torch(ratio)}}
         memory = {"device": "cuda", "dtype": "bf16", "weights": 16 << 30, "cache_per_1000_positions": 500 << 20}
         used = values["memory"]
         return {
@@ -163,9 +165,7 @@ class Judges(unittest.TestCase):
             "large": output(report(0.1)),
             "drafts": output(report(values["drafts"])),
             "inspect": output({"memory": [memory]}),
-            "torch": output(
-                {"matrix_tflops": 700, "results": [ratio(32, values["small"]), ratio(1024, values["large"])]}
-            ),
+            "torch": output([{"missing": {}, "results": [beside(32, values["small"]), beside(1024, values["large"])]}]),
         }
 
     def test_speeds(self):
@@ -187,7 +187,8 @@ class Judges(unittest.TestCase):
 
     def test_what_needs_no_pytorch_is_judged_without_it(self):
         (group,) = gpu_checks.Speed.all(self.arguments)
-        outputs = self.speed() | {"torch": output(code=1, errors="No module named 'torch'")}
+        missing = {"torch bf16": "No module named 'torch'"}
+        outputs = self.speed() | {"torch": output([{"missing": missing, "results": []}])}
         with contextlib.redirect_stdout(io.StringIO()):
             checked = gpu_checks.judged(group, outputs, [])
         passed = [target.passed for target in checked]

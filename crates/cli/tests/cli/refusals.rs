@@ -401,7 +401,7 @@ fn calls_that_are_not_understood() {
     refused(&demask(&["bench"]), 2, none);
     refused(&demask(&["bench", "gpu"]), 2, "unrecognized subcommand 'gpu' (--help lists what there is)");
     let elsewhere = "bench serve was a command of demask 0.1.0: measure a server with a load generator such as aiperf, as \
-                     bench/serve_load.py does";
+                     bench/run.py serve-load does";
     refused(&demask(&["bench", "serve", "--url", "http://127.0.0.1:8080", "--requests", "4"]), 2, elsewhere);
     let unknown = demask(&["generate", "hi", "--stepz", "4"]);
     assert!(unknown.stderr.starts_with("error: unexpected argument '--stepz' found"), "{}", unknown.stderr);
