@@ -5,6 +5,7 @@
     [given]                     what may be given, NAME = default
     [computed]                  expressions over the names above and below, NAME = "expression"
     [units]                     figures that tables show, NAME = unit
+    [subject]                   keys that all subjects have, where they do not say otherwise
     [[parts]]                   one comparison; all of the following
     name, rounds, warm          turns, and rounds before them that do not count
     when                        an expression: left out where it is not true
@@ -37,7 +38,7 @@ from types import SimpleNamespace
 
 FOLDER = Path(__file__).parent / "definitions"
 KEYS = {
-    "definition": {"about", "needs", "given", "computed", "units", "parts"},
+    "definition": {"about", "needs", "given", "computed", "units", "subject", "parts"},
     "part": {"name", "rounds", "warm", "when", "axes", "cells", "prepare", "over", "same", "subjects"},
     "subject": {"name", "when", "each", "prepare", "run", "environment", "python", "options", "rival", "reads", "entries", "by", "figures"}
     | {"derived", "keep"},
@@ -59,7 +60,8 @@ def read(name):
         raise Wrong(f"no definition {name!r}: expected one of {', '.join(names())}")
     found = tomllib.loads(path.read_text(encoding="utf-8"))
     for part in checked("definition", found).setdefault("parts", []):
-        for subject in checked("part", part)["subjects"]:
+        part["subjects"] = [found.get("subject", {}) | subject for subject in checked("part", part)["subjects"]]
+        for subject in part["subjects"]:
             checked("subject", subject)
             if ("run" in subject) == ("python" in subject):
                 raise Wrong(f"subject {subject['name']!r} has both run and python, or none of them")

@@ -14,11 +14,11 @@ of each figure with median, quartiles and, where subjects are compared, the rati
 import argparse
 import importlib
 import json
-import shlex
 import subprocess
 import sys
 import tempfile
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 import definition
@@ -28,7 +28,7 @@ from definition import Wrong, plain, words
 from subjects import Bench, Broken, Command, Missing
 
 
-def made(bench, name, subject):
+def made(bench, subject):
     """A subject that can take turns."""
     if "run" in subject:
         return Command(bench, subject)
@@ -57,47 +57,45 @@ def prepare(bench, steps, values):
             bench.run(words(step["run"], values))
 
 
+def measured(both, missing):
+    """Subjects that can be measured here, by name; why the others cannot goes to `missing`."""
+    subjects = {}
+    for name, (bench, table) in both.items():
+        prepare(bench, table.get("prepare", []), table["values"])
+        try:
+            subjects[name] = made(bench, table)
+        except (Missing, ImportError) as reason:
+            missing[name] = str(reason)
+            told(f"   without {name}: {reason}")
+    return subjects
+
+
 def cell(part, asked, values, done, keep):
-    """All turns of a cell, and its results: one for each point of them."""
-    tables, over = definition.expanded(part, values), [part["over"]] if isinstance(part.get("over"), str) else part.get("over", [])
+    """All turns of a cell: its results, one for each point of them, what is worth knowing of subjects, and which are missing."""
+    over = [part["over"]] if isinstance(part.get("over"), str) else part.get("over", [])
     prepare(asked.bench, part.get("prepare", []), values)
-    both, pairs = builds_of(asked, tables, [plain(name, values) for name in over])
-    subjects, missing = {}, {}
+    both, pairs = builds_of(asked, definition.expanded(part, values), [plain(name, values) for name in over])
+    missing = {}
+    subjects = measured(both, missing)
+
+    def turn(name):
+        found = subjects[name].turn()
+        told(f"   {name}: {json.dumps(found)[:160]}")
+        return found
+
     try:
-        for name, (bench, table) in both.items():
-            prepare(bench, table.get("prepare", []), table["values"])
-            try:
-                subjects[name] = made(bench, name, table)
-            except (Missing, ImportError) as reason:
-                missing[name] = str(reason)
-                told(f"   without {name}: {reason}")
-
-        def turn(name):
-            def run():
-                found = subjects[name].turn()
-                told(f"   {name}: {json.dumps(found)[:160]}")
-                return found
-
-            return run
-
         rounds, warm = asked.rounds or part.get("rounds", 1), part.get("warm", 0)
-        taken = turns.in_turns({name: turn(name) for name in subjects}, rounds, warm, done, keep)
-        about = {name: subject.about for name, subject in subjects.items() if hasattr(subject, "about")}
-        results = [
-            {"part": part.get("name", ""), "at": at, **of_point(part, points, both, pairs)}
-            for at, points in by_point(taken, both)
-        ]
-        for name, subject in subjects.items():
-            if isinstance(subject, Command):
-                for result in results:
-                    if name in result["subjects"]:
-                        result["subjects"][name]["command"] = subject.bench.shown(subject.command)
-                        if both[name][1].get("keep"):
-                            result["subjects"][name]["output"] = subject.output
-        return results, about, missing
+        taken = turns.in_turns({name: partial(turn, name) for name in subjects}, rounds, warm, done, keep)
     finally:
         for subject in subjects.values():
             getattr(subject, "close", lambda: None)()
+    results = [{"part": part.get("name", ""), "at": at, **of_point(part, points, both, pairs)} for at, points in by_point(taken, both)]
+    for name, subject in subjects.items():
+        for found in [result["subjects"][name] for result in results if isinstance(subject, Command) and name in result["subjects"]]:
+            found["command"] = subject.bench.shown(subject.command)
+            found |= {"output": subject.output} if both[name][1].get("keep") else {}
+    about = {name: subject.about for name, subject in subjects.items() if hasattr(subject, "about")}
+    return results, about, missing
 
 
 def by_point(taken, both):
@@ -135,7 +133,7 @@ def told(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def head(asked, values, name):
+def head(asked, values):
     """What a record begins with."""
 
     def printed(*command):
@@ -148,7 +146,7 @@ def head(asked, values, name):
         versions["against"] = printed(asked.against.demask, "--version")
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=False)
     return {
-        "definition": name,
+        "definition": asked.name,
         "date": date.today().isoformat(),
         "commit": commit.stdout.strip(),
         "machine": machine,
@@ -159,48 +157,59 @@ def head(asked, values, name):
         "about": {},
         "missing": {},
         "results": [],
+        "done": [],
     }
 
 
-def bench(asked, name):
-    """All cells of a definition; the records, by path."""
-    found = definition.read(name)
+class Records:
+    """Records by path, begun where there is none, and gone on with where there is one of the same values."""
+
+    def __init__(self, asked, values):
+        self.asked, self.values, self.by_path, self.head = asked, values, {}, None
+
+    def at(self, path):
+        if path not in self.by_path:
+            there = json.loads(Path(path).read_text()) if path and Path(path).exists() else None
+            if there and (there.get("definition"), there.get("given")) != (self.asked.name, self.values):
+                raise Wrong(f"{path} has a record of other values: remove it, or name another one")
+            self.head = self.head or head(self.asked, self.values)
+            self.by_path[path] = there or json.loads(json.dumps(self.head))
+        return self.by_path[path]
+
+
+def bench(asked):
+    """Runs all cells of a definition; the definition, and the records."""
+    found = definition.read(asked.name)
     values = definition.settle(found, asked.words)
-    records, started = {}, None
+    records = Records(asked, values)
     for part in found["parts"]:
         if asked.only and part.get("name") not in asked.only or not definition.holds(part.get("when", "1"), values):
             continue
         for point in definition.cells(part):
-            all_values = definition.computed_values(found, {**asked.bench.values(), **values, **point})
+            own = definition.computed_values(found, {**asked.bench.values(), **values, **point})
             if asked.dry_run:
-                dry(asked, part, all_values)
-                continue
-            path = plain(asked.out, all_values) if asked.out else None
-            if path not in records:
-                there = json.loads(Path(path).read_text()) if path and Path(path).exists() else None
-                if there and there.get("given") != values:
-                    raise Wrong(f"{path} has a record of other values: remove it, or name another one")
-                started = started or head(asked, values, name)
-                records[path] = there or json.loads(json.dumps(started))
-            record, key = records[path], {"part": part.get("name", ""), "cell": point}
-            if key in record.setdefault("done", []):
-                continue
-            told(f"== {part.get('name', '')} {point or ''}")
+                dry(asked, part, own)
+            else:
+                path = plain(asked.out, own) if asked.out else None
+                go_on(asked, records.at(path), path, part, own, point)
+    return found, list(records.by_path.values())
 
-            def keep(taken):
-                if path:
-                    write_whole(path, record | {"unfinished": key | {"turns": taken}})
 
-            unfinished = record.pop("unfinished", {})
-            before = unfinished.get("turns") if unfinished.items() >= key.items() else None
-            results, about, missing = cell(part, asked, all_values, before, keep)
-            record["results"] += [result | {"at": {**point, **result["at"]}} for result in results]
-            record["about"] |= about
-            record["missing"] |= missing
-            record["done"].append(key)
-            if path:
-                write_whole(path, record)
-    return found, list(records.values())
+def go_on(asked, record, path, part, values, point):
+    """Runs a cell, unless its results are in the record; every turn is kept there until they are."""
+    key = {"part": part.get("name", ""), "cell": point}
+    if key in record["done"]:
+        return
+    told(f"== {key['part']} {point or ''}")
+    unfinished = record.pop("unfinished", {})
+    before = unfinished.get("turns") if unfinished.items() >= key.items() else None
+    save = write_whole if path else lambda *_: None
+    results, about, missing = cell(part, asked, values, before, lambda taken: save(path, record | {"unfinished": key | {"turns": taken}}))
+    record["results"] += [result | {"at": {**point, **result["at"]}} for result in results]
+    record["about"] |= about
+    record["missing"] |= missing
+    record["done"].append(key)
+    save(path, record)
 
 
 def dry(asked, part, values):
@@ -268,7 +277,7 @@ def main(given=None):
             if not asked.dry_run:
                 for programs in filter(None, (asked.demask, asked.against)):
                     programs.checked()
-            found, records = bench(asked, asked.name)
+            found, records = bench(asked)
         except (Wrong, Broken, OSError, subprocess.SubprocessError) as error:
             sys.exit(f"error: {error}")
     if asked.json:
