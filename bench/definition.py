@@ -76,7 +76,7 @@ def checked(kind, table):
 
 def settle(definition, words):
     """Values of all names, from NAME=VALUE words; axes are changed in place."""
-    axes = {name: part["axes"] for part in definition["parts"] for name in part.get("axes", {})}
+    axes = {name: values for part in definition["parts"] for name, values in part.get("axes", {}).items()}
     values = dict(definition.get("given", {}))
     known = [*definition.get("needs", {}), *values, *axes]
     for word in words:
@@ -84,7 +84,9 @@ def settle(definition, words):
         if not sign or name not in known:
             raise Wrong(f"{word!r} gives nothing that is known: expected NAME=VALUE with one of {', '.join(known) or 'no name'}")
         if name in axes:
-            axes[name][name] = typed(name, text, axes[name][name])
+            chosen = typed(name, text, axes[name])
+            for part in definition["parts"]:
+                part["axes"] = {axis: chosen if axis == name else there for axis, there in part.get("axes", {}).items()}
         else:
             values[name] = typed(name, text, values.get(name, ""))
     for name, about in definition.get("needs", {}).items():

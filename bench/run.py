@@ -226,7 +226,7 @@ def table(results, units):
     every = [subject for result in results for subject in result["subjects"].values()]
     shown = [name for name in units if any(name in subject["figures"] for subject in every)]
     bases = list(dict.fromkeys(base for subject in every for base in subject.get("over", {})))
-    heads = [*points, "subject", *(f"{name.replace('_', ' ')}, {units[name]}".rstrip(", ") for name in shown)]
+    heads = [*points, "subject", *(heading(name, units[name]) for name in shown)]
     heads += [f"over {base}" for base in bases]
     yield "| " + " | ".join(heads) + " |\n|" + "---|" * len(points) + "---|" + "---:|" * (len(shown) + len(bases))
     for result in results:
@@ -236,6 +236,12 @@ def table(results, units):
             ratios = [subject.get("over", {}).get(base, {}) for base in bases]
             cells += [spread_shown(next((of[figure] for figure in shown if figure in of), None), True) for of in ratios]
             yield "| " + " | ".join(cells) + " |"
+
+
+def heading(name, unit):
+    """A figure's name with its unit, unless the name says it."""
+    words = name.split("_")
+    return " ".join(words) + (f", {unit}" if unit and unit not in words else "")
 
 
 def spread_shown(spread, ends):

@@ -127,6 +127,7 @@ class Load(Served):
 class Lengths(Served):
     def test_a_bound_that_changes_answers_is_told(self):
         record, log, table = self.run_with("lengths", "--only", "bounds", "model=m", "problems=1")
+        self.assertEqual([result["at"] for result in record["results"]], [{"model": "m"}])
         right = {name: one["figures"]["right"]["median"] for name, one in record["results"][0]["subjects"].items()}
         self.assertEqual([words for words in log if words.startswith("warm")][1], "warm None 128")
         self.assertEqual([right.pop("max_tokens 64"), *set(right.values())], [1, 0])
