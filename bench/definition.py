@@ -24,7 +24,7 @@
     entries, by                 path of a list in the output, and the field that tells its entries apart
     figures = {NAME = "a.0.b"}  paths in the output; every command has `wall` and `processor`, seconds
     derived = {NAME = "a / b"}  expressions over figures of the same round, other subjects (`other.figure`) and names of above
-    keep                        whether the record has the last output as a whole
+    keep                        whether the record has the last output, or entry, as a whole
 
 A value that begins with a dash is several words of a command, any other value is one.
 """

@@ -93,7 +93,8 @@ def cell(part, asked, values, done, keep):
     for name, subject in subjects.items():
         for found in [result["subjects"][name] for result in results if isinstance(subject, Command) and name in result["subjects"]]:
             found["command"] = subject.bench.shown(subject.command)
-            found |= {"output": subject.output} if both[name][1].get("keep") else {}
+            if "output" in found["facts"]:
+                found["output"] = found["facts"].pop("output")
     about = {name: subject.about for name, subject in subjects.items() if hasattr(subject, "about")}
     return results, about, missing
 

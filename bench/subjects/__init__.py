@@ -79,7 +79,6 @@ class Command:
     def __init__(self, bench, subject):
         self.bench, self.subject = bench, subject
         self.command = words(subject["run"], subject["values"])
-        self.output = None
 
     def turn(self):
         text, wall, processor = self.bench.run(self.command, self.subject.get("environment"))
@@ -88,10 +87,12 @@ class Command:
             text = Path(plain(self.subject["reads"], self.subject["values"])).read_text()
         if not self.subject.get("figures"):
             return both
-        self.output = json.loads(text)
-        paths = dict(self.subject["figures"])
-        if "by" in self.subject:
-            entries = looked_up(self.output, self.subject.get("entries", ""))
-            paths[self.subject["by"]] = self.subject["by"]
-            return [{name: looked_up(entry, path) for name, path in paths.items()} | both for entry in entries]
-        return {name: looked_up(self.output, path) for name, path in paths.items()} | both
+        output, by = json.loads(text), self.subject.get("by")
+        if by is None:
+            return self.read(output) | both
+        return [self.read(entry) | {by: entry[by]} | both for entry in looked_up(output, self.subject.get("entries", ""))]
+
+    def read(self, output):
+        """Figures of an output, or of an entry of one."""
+        found = {name: looked_up(output, path) for name, path in self.subject["figures"].items()}
+        return found | ({"output": output} if self.subject.get("keep") else {})
