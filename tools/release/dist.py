@@ -26,6 +26,8 @@ import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MADE = ROOT / "target" / "release-archives"
+# The tool of the list of parts.
+CYCLONEDX = "0.5.9"
 # A static program cannot load a GPU's driver.
 STATIC = ["analyze", "eval", "serve"]
 # Compilers of C for other targets. They link as well, but for musl: rustc brings what a static program begins with, and
@@ -60,10 +62,24 @@ def build(target, source, folder):
 
 
 def sbom(target):
-    command = [sys.executable, "tools/release/sbom.py", "--package", "demask-cli", "--target", target]
+    """What the program is made of: every dependency with its version, licence and checksum, as CycloneDX JSON."""
+    tool = ROOT / "target" / "cyclonedx"
+    if not list(tool.glob("bin/cargo-cyclonedx*")):
+        told("cargo", "install", "cargo-cyclonedx", "--version", CYCLONEDX, "--locked", "--root", str(tool))
+    # One for each package of the workspace, beside its manifest: that of the program is kept.
+    name = f"{target}.cdx"
+    command = [str(next(tool.glob("bin/cargo-cyclonedx*"))), "cyclonedx", "--manifest-path", "crates/cli/Cargo.toml"]
+    command += ["--format", "json", "--spec-version", "1.5", "--no-build-deps", "--target", target, "--override-filename", name]
     if "musl" in target:
         command += ["--no-default-features", "--features", ",".join(STATIC)]
-    return told(*command) + "\n"
+    # Without times and random numbers; with paths of this machine, which are taken out.
+    environment = dict(os.environ, SOURCE_DATE_EPOCH=told("git", "log", "-1", "--format=%ct"))
+    try:
+        subprocess.run(command, check=True, cwd=ROOT, env=environment)
+        return (ROOT / "crates/cli" / f"{name}.json").read_text().replace(ROOT.as_uri(), "file:///demask") + "\n"
+    finally:
+        for made in ROOT.glob(f"crates/*/{name}.json"):
+            made.unlink()
 
 
 def pages(program, folder):

@@ -17,7 +17,7 @@ use demask_tensor::{AttentionShape, Dtype, PageKind, WorkspaceShape};
 /// Device that was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeviceChoice {
-    /// The processor; the first GPU only if it is a card on which `bench/gpu_checks.py` has passed, of which there is none yet,
+    /// The processor; the first GPU only if it is a card on which `tests/system/gpu_checks.py` has passed, of which there is none yet,
     /// and nothing is asked for that only the processor has (threads, a tier, activations of int8).
     #[default]
     Auto,
@@ -173,7 +173,7 @@ fn int8_pays(isa: Isa) -> bool {
     }
 }
 
-/// Cards on which all of `bench/gpu_checks.py` has passed, as their drivers name them: `auto` takes these and no others. The records
+/// Cards on which all of `tests/system/gpu_checks.py` has passed, as their drivers name them: `auto` takes these and no others. The records
 /// of cards are in `bench/record/`.
 #[cfg(feature = "cuda")]
 const PROVEN_CARDS: &[&str] = &[];
@@ -183,7 +183,7 @@ const PROVEN_CARDS: &[&str] = &[];
 pub const STANDING: &str = if PROVEN_CARDS.is_empty() {
     "experimental: device auto is the processor, device cuda takes a card"
 } else {
-    "device auto takes cards on which bench/gpu_checks.py has passed"
+    "device auto takes cards on which tests/system/gpu_checks.py has passed"
 };
 
 /// Largest number of threads for each core: more are a mistake, not a wish.

@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 
 /// Allowed dependencies between crates.
-pub(crate) const ARROWS: &[(&str, &[&str])] = &[
+const ARROWS: &[(&str, &[&str])] = &[
     ("demask-settings", &[]),
     ("demask-step", &[]),
     ("demask-tensor", &["demask-step"]),

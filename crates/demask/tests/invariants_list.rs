@@ -38,7 +38,7 @@ fn labels_of(name: &str, known: &BTreeSet<String>) -> Vec<String> {
 }
 
 /// Every file of Rust below a folder.
-pub(crate) fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {

@@ -26,7 +26,6 @@ mod invariance;
 mod invariants_list;
 mod logprobs;
 mod lossless;
-mod map;
 mod options;
 mod outlines;
 mod own_methods;

@@ -21,17 +21,27 @@ fn section(recipe: &Path) -> String {
     let head = format!("### {}\n\n{}\n\n", heading.title, heading.about.trim());
     let Ok(text) = fs::read_to_string(&path) else {
         return format!(
-            "{head}    demask-lab eval --runs {}\n\nNot recorded yet: `bench/papers.py {name}` does it.\n",
+            "{head}    demask-lab eval --runs {}\n\nNot recorded yet: `bench/run.py papers recipe={name}` does it.\n",
             recipe.display()
         );
     };
     let mut record: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let (command, machine) = (&today(record["command"].as_str().unwrap()), record["machine"].to_string());
-    let timed = record["timed"].as_bool().unwrap();
-    let date = record["date"].as_str().unwrap().to_owned();
-    let numbers: Numbers = serde_json::from_value(record["summary"].take()).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let date = text(&record["date"]);
+    let (command, machine, timed, summary) = if record["definition"].is_null() {
+        // Before `bench/run.py` a record was a summary and what made it.
+        let timed = record["timed"].as_bool().unwrap();
+        (text(&record["command"]), text(&record["machine"]), timed, record["summary"].take())
+    } else {
+        let (cpu, timed) = (&record["machine"]["cpu"], record["given"]["batch"] == 1);
+        let machine = format!("{}, {} threads", text(&cpu["model"]), cpu["threads"]);
+        let run = record.pointer_mut("/results/0/subjects/eval").unwrap();
+        (text(&run["command"]), machine, timed, run["output"].take())
+    };
+    let numbers: Numbers = serde_json::from_value(summary).unwrap();
     assert!(command.ends_with(&recipe.display().to_string()), "{}: made by {command}", path.display());
-    format!("{head}    {command}\n\n{}\n{date}, {}.\n", readme::effort(&numbers, timed), machine.trim_matches('"'))
+    let effort = readme::effort(&numbers, timed);
+    format!("{head}    demask-lab eval --runs {}\n\n{effort}\n{date}, {machine}.\n", recipe.display())
 }
 
 #[test]

@@ -43,7 +43,7 @@ const PROGRAM: Program = Program {
         (
             "demask-lab bench",
             "serve",
-            "bench serve was a command of demask 0.1.0: measure a server with a load generator such as aiperf, as bench/serve_load.py does",
+            "bench serve was a command of demask 0.1.0: measure a server with a load generator such as aiperf, as bench/run.py serve-load does",
         ),
         (
             "demask-lab bench",

@@ -36,7 +36,7 @@ fn calls_that_are_not_understood() {
     refused(&lab(&["bench"]), 2, none);
     refused(&lab(&["bench", "gpu"]), 2, "unrecognized subcommand 'gpu' (--help lists what there is)");
     let gone = "bench serve was a command of demask 0.1.0: measure a server with a load generator such as aiperf, as \
-                bench/serve_load.py does";
+                bench/run.py serve-load does";
     refused(&lab(&["bench", "serve", "--url", "http://127.0.0.1:8080", "--requests", "4"]), 2, gone);
     let gone = "bench step --drafts was a flag of demask 0.1.0: --branches says it, drafts side by side";
     refused(&lab(&["bench", "step", "--drafts", "4"]), 2, gone);
