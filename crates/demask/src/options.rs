@@ -187,7 +187,7 @@ mod tests {
             (r#"{"ignore_eos":1}"#, "`ignore_eos` is 1, expected true or false"),
             (r#"{"stop":[1]}"#, "`stop` is [1], expected a text or a list of texts"),
             (r#"{"remasking":1}"#, "`remasking` is 1, expected a name"),
-            (r#"{"stop_rule":1}"#, "`stop_rule` is 1, expected the name of a stop rule"),
+            (r#"{"stop_rule":1}"#, "`stop_rule` is 1, expected a name"),
             (r#"{"stop_rule":"blok"}"#, "unknown stop rule \"blok\", did you mean \"block\"?"),
             (r#"{"decoder":7}"#, "`decoder` is 7, expected name:key=value,key=value, or an object with a \"name\""),
             (r#"{"decoder":"treshold"}"#, "unknown decoder \"treshold\", did you mean \"threshold\"?"),

@@ -4,12 +4,7 @@ use std::time::Instant;
 
 use demask::Tenant;
 
-use crate::{
-    Refusal,
-    admission::Places,
-    endpoint::{Endpoint, Work},
-    path::Path,
-};
+use crate::{Refusal, admission::Places, path::Path};
 
 /// Facts about a request before anything is done for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,9 +19,8 @@ pub struct Caller {
     pub trace: Option<String>,
 }
 
-/// A request that may send its body: it is known who asks for what, and it has a place.
+/// Facts about a request that may send its body: its caller and its place.
 pub struct Entry {
-    pub(crate) endpoint: &'static Endpoint,
     pub(crate) caller: Caller,
     /// Number of its key, and the key's weight.
     pub(crate) key: usize,
@@ -56,18 +50,6 @@ impl Entry {
     #[cfg(feature = "http")]
     pub(crate) fn body_came(&mut self) -> Result<(), Refusal> {
         self.places.as_mut().map_or(Ok(()), Places::body_came)
-    }
-
-    /// Returns whether it works for its request, which takes time.
-    #[cfg(feature = "http")]
-    pub(crate) fn works(&self) -> bool {
-        self.endpoint.works()
-    }
-
-    /// Returns whether it puts into tokens, or the other way round, and generates nothing.
-    #[cfg(feature = "http")]
-    pub(crate) fn tokenizes(&self) -> bool {
-        self.endpoint.work == Work::Tokens
     }
 
     /// Returns the tenant that its work is for: the holder of its key.

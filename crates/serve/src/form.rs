@@ -1,3 +1,5 @@
+//! The form of an endpoint's answers in JSON.
+
 use std::fmt;
 
 use demask::Generation;
@@ -74,4 +76,18 @@ pub struct Choice<'a> {
     pub stop: Value,
     /// Texts of its holes.
     pub holes: &'a [String],
+}
+
+/// Form of completions.
+#[derive(Debug)]
+pub struct Completion;
+
+impl Form for Completion {
+    fn prefix(&self) -> &'static str {
+        "cmpl-"
+    }
+
+    fn object(&self, _: bool) -> &'static str {
+        "text_completion"
+    }
 }

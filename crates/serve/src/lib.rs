@@ -46,10 +46,9 @@ mod sync {
 }
 
 pub use config::ServiceConfig;
-pub use entry::Entry;
 pub use keys::{Key, KeyError, Keys};
 pub use limits::Limits;
 pub use options::ServeOptions;
 pub use refusal::Refusal;
-pub use service::{Pending, Reply, Service};
+pub use service::{Opened, Pending, Reply, Service};
 pub use stream::{EventStream, HEARTBEAT};

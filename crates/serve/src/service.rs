@@ -15,7 +15,7 @@ use crate::run::MUCH;
 use crate::{
     Refusal, account, api,
     config::ServiceConfig,
-    endpoint::{self, Endpoint, Work},
+    endpoint::{Endpoint, Work},
     entry::{Caller, Entry},
     inner::Inner,
     judging::Judging,
@@ -33,6 +33,26 @@ use crate::{
 #[derive(Clone)]
 pub struct Service {
     inner: Arc<Inner>,
+}
+
+/// A request that may send its body.
+pub struct Opened {
+    endpoint: &'static Endpoint,
+    pub(crate) entry: Entry,
+}
+
+impl Opened {
+    /// Returns whether it works for its request, which takes time.
+    #[cfg(feature = "http")]
+    pub(crate) fn works(&self) -> bool {
+        self.endpoint.works()
+    }
+
+    /// Returns whether it makes tokens of a text, or the other way round, and generates nothing.
+    #[cfg(feature = "http")]
+    pub(crate) fn tokenizes(&self) -> bool {
+        self.endpoint.work == Work::Tokens
+    }
 }
 
 /// Reply to a request. Dropped, its answers are cancelled before the next forward.
@@ -69,7 +89,7 @@ impl Service {
     ///
     /// # Errors
     /// The response, if it is not served.
-    pub fn open(&self, head: &Parts) -> Result<Entry, Box<Response<Bytes>>> {
+    pub fn open(&self, head: &Parts) -> Result<Opened, Box<Response<Bytes>>> {
         let started = Instant::now();
         let id = request_id(head);
         self.entry(head, id.clone(), started).map_err(|refusal| {
@@ -79,10 +99,10 @@ impl Service {
         })
     }
 
-    fn entry(&self, head: &Parts, id: String, started: Instant) -> Result<Entry, Refusal> {
+    fn entry(&self, head: &Parts, id: String, started: Instant) -> Result<Opened, Refusal> {
         let inner = &self.inner;
         let path = Path::read(head.uri.path())?;
-        let endpoint = endpoint::find(&head.method, &path, inner.config.page)?;
+        let endpoint = api::find(&head.method, &path, inner.config.page)?;
         let text = |name| head.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let trace = text("traceparent").filter(|trace| is_trace(trace));
         let mut caller = Caller { id, endpoint: endpoint.name, key: None, trace };
@@ -111,7 +131,8 @@ impl Service {
             }
             places = Some(inner.admission.enter(key)?);
         }
-        Ok(Entry { endpoint, caller, key, weight, path, foreign: media::foreign(head), places, started })
+        let entry = Entry { caller, key, weight, path, foreign: media::foreign(head), places, started };
+        Ok(Opened { endpoint, entry })
     }
 
     /// Refuses a body that is too large, and any where none is read.
@@ -132,10 +153,11 @@ impl Service {
     }
 
     /// Serves a request whose body is there. Prompts are put into tokens on the thread that calls.
-    pub fn handle(&self, entry: Entry, body: &Bytes) -> Reply {
+    pub fn handle(&self, opened: Opened, body: &Bytes) -> Reply {
+        let Opened { endpoint, entry } = opened;
         let (caller, started) = (entry.caller.clone(), entry.started);
         let foreign = entry.foreign.clone();
-        match api::serve(&self.inner, entry, body).map_err(|refusal| media::blame(refusal, foreign, body)) {
+        match api::serve(endpoint, &self.inner, entry, body).map_err(|refusal| media::blame(refusal, foreign, body)) {
             Ok(Served::Whole(response)) => Reply::Whole(dress(response, &caller.id)),
             Ok(Served::Run(run, shape)) => self.reply(*run, shape, caller.id),
             Ok(Served::Judging(judging)) => {

@@ -20,7 +20,7 @@ use crate::{
         Fields,
         table::{DECODING, GENERATING, MODEL, Of, SAMPLING, TEXTS_OR_IDS, Table, field, only, with_default},
     },
-    form::Form,
+    form::Completion,
     inner::Inner,
     served::Served,
 };
@@ -55,20 +55,6 @@ const TABLE: Table = &[
     SAMPLING,
     DECODING,
 ];
-
-/// Form of completions.
-#[derive(Debug)]
-pub struct Completion;
-
-impl Form for Completion {
-    fn prefix(&self) -> &'static str {
-        "cmpl-"
-    }
-
-    fn object(&self, _: bool) -> &'static str {
-        "text_completion"
-    }
-}
 
 /// Completes prompts.
 ///

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{common::read_ask, completions::Completion, infill::fill_between};
+use super::{common::read_ask, infill::fill_between};
 use crate::{
     Refusal,
     endpoint::{Body, Endpoint},
@@ -13,6 +13,7 @@ use crate::{
         Fields,
         table::{DECODING, GENERATING, MODEL, Of, SAMPLING, Table, field, with_default},
     },
+    form::Completion,
     inner::Inner,
     served::Served,
 };

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use super::{
     chat,
     common::{read_ask, run},
-    completions::Completion,
 };
 use crate::{
     Refusal,
@@ -22,7 +21,7 @@ use crate::{
         table::{CHAT_LOGPROBS, DECODING, GENERATING, MODEL, Of, SAMPLING, Table, field},
         told,
     },
-    form::{Choice, Form},
+    form::{Choice, Completion, Form},
     inner::Inner,
     limits::Limits,
     served::Served,

@@ -2,32 +2,23 @@
 
 use serde_json::{Map, Value, json};
 
-use super::ENDPOINTS;
 use crate::{
-    endpoint::{Access, Endpoint},
+    endpoint::Endpoint,
     fields::table::{self, Field, Of, Table, decoding},
     limits::Limits,
     response::json_response,
-    served::Served,
 };
+use bytes::Bytes;
+use http::Response;
 
-/// The endpoint.
-pub static ENDPOINT: Endpoint = Endpoint {
-    name: "openapi",
-    paths: &[("/openapi.json", "openapi")],
-    access: Access::All,
-    serve: |service, _, _| Ok(Served::Whole(json_response(&described(&service.config.limits)))),
-    ..Endpoint::GET
-};
-
-/// All paths, each with its endpoint and its name.
-pub fn paths_of_all() -> impl Iterator<Item = (&'static Endpoint, &'static str, &'static str)> {
-    ENDPOINTS.iter().flat_map(|endpoint| endpoint.paths.iter().map(|(path, name)| (*endpoint, *path, *name)))
+/// Returns the description of endpoints.
+pub fn document(endpoints: &[&Endpoint], limits: &Limits) -> Response<Bytes> {
+    json_response(&described(endpoints, limits))
 }
 
-fn described(limits: &Limits) -> Value {
+fn described(endpoints: &[&Endpoint], limits: &Limits) -> Value {
     let mut paths = Map::new();
-    for (endpoint, path, name) in paths_of_all() {
+    for (endpoint, path, name) in endpoints.iter().flat_map(|endpoint| paths_of(endpoint)) {
         let mut operation = json!({
             "operationId": name,
             "responses": {
@@ -54,6 +45,11 @@ fn described(limits: &Limits) -> Value {
             "schemas": {"error": envelope(), "message": object(table::OF_MESSAGE, &["role"], limits)},
         },
     })
+}
+
+/// The paths of an endpoint, each with its name.
+fn paths_of<'e>(endpoint: &'e Endpoint) -> impl Iterator<Item = (&'e Endpoint, &'static str, &'static str)> {
+    endpoint.paths.iter().map(move |(path, name)| (endpoint, *path, *name))
 }
 
 /// Schema of every refusal.
@@ -126,6 +122,7 @@ mod tests {
     use demask::LikelihoodOptions;
 
     use super::*;
+    use crate::api::ENDPOINTS;
 
     /// All fields of all bodies, with the path to each.
     fn fields() -> Vec<(&'static Endpoint, &'static Field)> {
@@ -164,7 +161,7 @@ mod tests {
     #[test]
     fn limits_and_defaults_are_those_of_the_server() {
         let limits = Limits { choices: 3, gen_length: 77, ..Limits::default() };
-        let document = described(&limits);
+        let document = described(ENDPOINTS, &limits);
         let of = |path: &str, name: &str| {
             document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"][name]
                 .clone()

@@ -32,7 +32,7 @@ use super::{
     shared::{Ending, Shared},
     stall::Stall,
 };
-use crate::{Entry, Refusal, Reply, date, endpoint};
+use crate::{Opened, Refusal, Reply, api, date};
 
 /// Bytes of a request's head, and its headers.
 const HEAD_BYTES: usize = 64 << 10;
@@ -138,7 +138,7 @@ fn checked(shared: &Shared, head: &Parts) -> Result<Option<Response<Bytes>>, Ref
     let name = host.and_then(host_name);
     let known = |name: &[u8]| shared.config.hosts.iter().any(|host| host.as_bytes().eq_ignore_ascii_case(name));
     // Probes and scrapers ask by an address, and learn nothing of anybody's requests.
-    let is_probe = endpoint::is_probe(head.uri.path());
+    let is_probe = api::is_probe(head.uri.path());
     if !shared.config.hosts.is_empty() && !is_probe && !name.is_some_and(known) {
         let expected = shared.config.hosts.join(", ");
         return Err(Refusal::forbidden(format!("the Host header names another host, expected one of {expected}")));
@@ -206,34 +206,34 @@ impl Asked<'_> {
     }
 
     async fn answered(&self, head: &Parts, mut body: Incoming) -> Response<ReplyBody> {
-        let mut entry = match self.shared.service.open(head) {
-            Ok(entry) => entry,
+        let mut opened = match self.shared.service.open(head) {
+            Ok(opened) => opened,
             Err(response) => {
                 let response = response.map(|bytes| self.whole(bytes));
                 let kept = passed_over(head, &mut body).await;
                 return if kept { response } else { closing(response, head, body) };
             }
         };
-        let bytes = match self.arrived(&mut entry, &mut body).await {
+        let bytes = match self.arrived(&mut opened, &mut body).await {
             Ok(bytes) => bytes,
             Err(refusal) => return closing(self.refused(&refusal), head, body),
         };
         drop(body);
         self.presence.at(self.complete);
-        self.reply(entry, bytes).await
+        self.reply(opened, bytes).await
     }
 
     /// Waits for a request's body. Mostly it comes with the head; one that does not leaves places to others meanwhile.
-    async fn arrived(&self, entry: &mut Entry, body: &mut Incoming) -> Result<Bytes, Refusal> {
+    async fn arrived(&self, opened: &mut Opened, body: &mut Incoming) -> Result<Bytes, Refusal> {
         let is_small = body.size_hint().upper().is_some_and(|most| most <= SMALL_BODY);
         let end = Instant::now() + self.shared.config.body_time;
-        let mut reading = std::pin::pin!(self.read(entry.key, body, end));
+        let mut reading = std::pin::pin!(self.read(opened.entry.key, body, end));
         if let Ok(bytes) = timeout(PROMPT_BODY, reading.as_mut()).await {
             return bytes;
         }
-        entry.await_body(is_small)?;
+        opened.entry.await_body(is_small)?;
         let bytes = reading.await?;
-        entry.body_came()?;
+        opened.entry.body_came()?;
         Ok(bytes)
     }
 
@@ -259,20 +259,20 @@ impl Asked<'_> {
     ///
     /// # Errors
     /// What it panicked with.
-    async fn handled(&self, entry: Entry, bytes: Bytes) -> Result<Reply, String> {
-        let (service, lanes, key) = (self.shared.service.clone(), &self.shared.lanes, entry.key);
-        let lane = if entry.tokenizes() { &lanes.tokens } else { &lanes.prompts };
-        if entry.works() {
-            return lane.run(key, move || service.handle(entry, &bytes)).await;
+    async fn handled(&self, opened: Opened, bytes: Bytes) -> Result<Reply, String> {
+        let (service, lanes, key) = (self.shared.service.clone(), &self.shared.lanes, opened.entry.key);
+        let lane = if opened.tokenizes() { &lanes.tokens } else { &lanes.prompts };
+        if opened.works() {
+            return lane.run(key, move || service.handle(opened, &bytes)).await;
         }
         // Nothing that the request has touched is looked at again.
-        let made = catch_unwind(AssertUnwindSafe(|| service.handle(entry, &bytes)));
+        let made = catch_unwind(AssertUnwindSafe(|| service.handle(opened, &bytes)));
         made.map_err(|panic| said(&*panic))
     }
 
-    async fn reply(&self, entry: Entry, bytes: Bytes) -> Response<ReplyBody> {
-        let (shared, key) = (self.shared, entry.key);
-        let response = match self.handled(entry, bytes).await {
+    async fn reply(&self, opened: Opened, bytes: Bytes) -> Response<ReplyBody> {
+        let (shared, key) = (self.shared, opened.entry.key);
+        let response = match self.handled(opened, bytes).await {
             Ok(Reply::Whole(response)) => Ok(response),
             Ok(Reply::Pending(mut pending)) => {
                 let over = tokio::select! {

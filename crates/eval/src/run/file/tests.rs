@@ -110,7 +110,7 @@ fn what_cannot_be_meant_is_told_with_its_line() {
         ("limit = 5", "limit = 0", "limit = 5", "limit is 0, expected at least 1"),
         ("limit = 5", "limit = -5", "limit = 5", "limit is integer, expected a whole number from 0 on"),
         ("steps = 16", "step = 16", "steps = 16", "unknown key \"step\" of a row, did you mean \"steps\"?"),
-        ("steps = 16", "steps = 1.5", "steps = 16", "`steps` is 1.5, expected a whole number from 0 on"),
+        ("steps = 16", "steps = 1.5", "steps = 16", "steps is 1.5, expected a whole number from 0 on"),
         ("steps = 16", "decoder = 1", "steps = 16", "this is no TOML: duplicate key"),
         ("steps = 16", "steps = ", "steps = 16", "this is no TOML: "),
         ("steps = 16", "seed = 1", "steps = 16", "unknown key \"seed\" of a row, did you mean \"seeds\"?"),
