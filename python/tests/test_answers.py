@@ -272,9 +272,10 @@ def test_activations_are_read_by_their_documented_names() -> None:
 @pytest.mark.skipif(not os.environ.get("DEMASK_BINARY"), reason="DEMASK_BINARY does not name the demask binary")
 def test_costs_and_the_doctor_are_the_binarys(engine: demask.Engine) -> None:
     path = os.environ["DEMASK_BINARY"]
-    told = subprocess.run([path, "cost", "--json", "--like", "llada-8b", "--decoder", "static"], capture_output=True, text=True, check=True)
+    lab = pathlib.Path(path).with_name("demask-lab")
+    told = subprocess.run([lab, "cost", "--json", "--like", "llada-8b", "--decoder", "static"], capture_output=True, text=True, check=True)
     assert demask.cost(like="llada-8b", decoder="static") == json.loads(told.stdout)
-    told = subprocess.run([path, "cost", "--json", "--prompt-length", "64"], capture_output=True, text=True, check=True)
+    told = subprocess.run([lab, "cost", "--json", "--prompt-length", "64"], capture_output=True, text=True, check=True)
     assert engine.cost(64) == json.loads(told.stdout)
     told = subprocess.run([path, "doctor", "--json"], capture_output=True, text=True, check=True)
     found = demask.doctor()
@@ -294,8 +295,9 @@ def test_traces(engine: demask.Engine, tmp_path: Any) -> None:
     assert [trace.answer.canvas[first + i] for i, token in enumerate(last.canvas) if token is not None] == [t for t in last.canvas if t is not None]
     assert "The final answer is 7" in last.text and "<script" not in trace._repr_html_()
     path = os.environ.get("DEMASK_BINARY")
+    lab = pathlib.Path(path or "demask").with_name("demask-lab")
     if path:
-        subprocess.run([path, "trace", "--speed", "10000", str(tmp_path / "trace.jsonl")], check=True, capture_output=True)
+        subprocess.run([lab, "trace", "--speed", "10000", str(tmp_path / "trace.jsonl")], check=True, capture_output=True)
     for text, told in [("hello", "line 1 of the trace"), ("", "does not start with a header"), ('{"event":"header","version":9}', "update demask")]:
         with pytest.raises(demask.Error, match=told):
             demask.Trace.parse(text)

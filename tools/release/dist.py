@@ -28,8 +28,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MADE = ROOT / "target" / "release-archives"
 # The tool of the list of parts.
 CYCLONEDX = "0.5.9"
-# A static program cannot load a GPU's driver.
-STATIC = ["analyze", "eval", "serve"]
 # Compilers of C for other targets. They link as well, but for musl: rustc brings what a static program begins with, and
 # Debian's musl-gcc links one that asks for musl's loader and crashes.
 COMPILERS = {"aarch64-unknown-linux-gnu": "aarch64-linux-gnu-gcc", "x86_64-unknown-linux-musl": "musl-gcc"}
@@ -55,7 +53,8 @@ def build(target, source, folder):
             environment[f"CARGO_TARGET_{target.upper().replace('-', '_')}_LINKER"] = compiler
     command = ["cargo", "build", "--profile", "dist", "--locked", "-p", "demask-cli", "--target", target]
     if "musl" in target:
-        command += ["--no-default-features", "--features", ",".join(STATIC)]
+        # A static program cannot load a GPU's driver.
+        command += ["--no-default-features"]
     subprocess.run(command, check=True, cwd=source, env=environment)
     name = "demask.exe" if "windows" in target else "demask"
     return folder / target / "dist" / name
@@ -71,7 +70,8 @@ def sbom(target):
     command = [str(next(tool.glob("bin/cargo-cyclonedx*"))), "cyclonedx", "--manifest-path", "crates/cli/Cargo.toml"]
     command += ["--format", "json", "--spec-version", "1.5", "--no-build-deps", "--target", target, "--override-filename", name]
     if "musl" in target:
-        command += ["--no-default-features", "--features", ",".join(STATIC)]
+        # A static program cannot load a GPU's driver.
+        command += ["--no-default-features"]
     # Without times and random numbers; with paths of this machine, which are taken out.
     environment = dict(os.environ, SOURCE_DATE_EPOCH=told("git", "log", "-1", "--format=%ct"))
     try:

@@ -59,6 +59,8 @@ pub const PAGES: &[Page] = &[
             "print_config",
         ],
     },
+    Page { command: "pull", shared: &[JSON], brief: &[] },
+    Page { command: "list", shared: &[DEVICE, JSON], brief: &["quantize", "json"] },
     Page { command: "inspect", shared: &[MODEL, DEVICE, JSON], brief: &["model", "quantize", "json"] },
     Page { command: "doctor", shared: &[DEVICE, JSON], brief: &[] },
     Page { command: "health", shared: &[], brief: &[] },
@@ -101,6 +103,10 @@ pub enum Command {
     Chat(Box<ChatArgs>),
     /// Serve an OpenAI-compatible API and a page to watch answers being unmasked
     Serve(Box<serve::ServeArgs>),
+    /// Fetch a model of a hub into the cache
+    Pull(PullArgs),
+    /// List the models in the cache, and whether there is memory for them
+    List,
     /// Show what a model directory holds, without loading it
     Inspect(InspectArgs),
     /// Show what this machine offers
@@ -114,6 +120,14 @@ pub enum Command {
     /// Write the manual pages: for packages
     #[command(hide = true)]
     Man(ManArgs),
+}
+
+/// `demask pull`.
+#[derive(Debug, Args)]
+pub struct PullArgs {
+    /// Model: org/name of a hub, or org/name@REVISION
+    #[arg(value_name = "ORG/NAME")]
+    pub location: String,
 }
 
 /// `demask chat`.

@@ -14,7 +14,7 @@ from shared import BINARY, BLOCKS, Machines, OnCluster, steady
 
 def by_command(out, *words):
     """What `demask-lab eval` writes."""
-    command = [BINARY, "eval", *words, "--threads", "1", "--quiet", "--out", str(out)]
+    command = [str(Path(BINARY).with_name("demask-lab")), "eval", *words, "--threads", "1", "--quiet", "--out", str(out)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=120)
 
 

@@ -5,6 +5,8 @@ mod doctor;
 mod generate;
 mod health;
 mod inspect;
+mod list;
+mod pull;
 mod serve;
 
 use crate::{
@@ -23,6 +25,8 @@ pub fn run(Cli { shared, command: asked }: Cli) -> anyhow::Result<()> {
         // Its file and environment may name the model, too.
         Command::Serve(args) => serve::run(&shared, &args),
         Command::Inspect(args) => inspect::run(shared, &args),
+        Command::Pull(args) => pull::run(settings()?.screen, &args),
+        Command::List => list::run(&settings()?),
         Command::Doctor => doctor::run(&settings()?),
         Command::Health(args) => health::run(&args),
         Command::Completions(args) => packaging::completions(command(), &args),

@@ -4,6 +4,7 @@ mod answers;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod harness;
+mod hub;
 #[cfg(target_os = "linux")]
 mod operations;
 mod refusals;

@@ -393,7 +393,7 @@ def trace_is_saved_and_opened_again(page, server):
     assert lines[0]["event"] == "header" and lines[0]["version"] == TRACE_VERSION, lines[0]
     assert len(lines[0]["prompt"]) > 0 or lines[0]["prompt_tokens"] > 0, lines[0]
     if server.demask:
-        subprocess.run([server.demask, "trace", "--quiet", str(file)], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([pathlib.Path(server.demask).with_name("demask-lab"), "trace", "--quiet", str(file)], check=True, stdout=subprocess.DEVNULL)
     page.click("New chat")
     page.one("#file").send_keys(str(file))
     page.until("return document.querySelectorAll('.card').length === 1", "the trace is there")
