@@ -322,7 +322,9 @@ pub fn settings() -> String {
 /// Prompting of a task by a row, as cells of a table.
 fn asked(task: &Task, asking: &Asking, guide: Option<&str>) -> String {
     let style = asking.prompt_style.as_deref().map_or(task.styles[0], |name| *task.style(name).unwrap());
-    let Value::Object(mut options) = serde_json::to_value(&asking.options).unwrap() else { panic!("no options") };
+    // Through text: 0.95 and not the f64 next to the f32.
+    let written = serde_json::to_string(&asking.options).unwrap();
+    let Value::Object(mut options) = serde_json::from_str(&written).unwrap() else { panic!("no options") };
     let mut cell = |name: &str| match options.remove(name) {
         Some(Value::String(text)) => format!("`{text}`"),
         Some(value) => value.to_string(),

@@ -1,6 +1,9 @@
 //! Request for a run before anything is read: rows, tasks and options, as a file or the flags of a command give them.
 
-use std::{fmt, path::PathBuf};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use demask::internals::{DeviceOptions, decode::names::UnknownName};
 use demask::{ActivationChoice, DeviceChoice, DtypeChoice, Options, WeightChoice};
@@ -189,7 +192,7 @@ impl fmt::Display for Place {
 
 impl Place {
     /// Returns what is wrong here.
-    pub(super) fn refused(&self, told: impl Into<String>) -> FileError {
+    pub(crate) fn refused(&self, told: impl Into<String>) -> FileError {
         FileError { place: self.clone(), told: told.into() }
     }
 }
@@ -212,8 +215,19 @@ pub struct FileError {
     pub told: String,
 }
 
-/// Finds a task by its name.
-pub fn task(name: &str) -> Result<&'static Task, UnknownName> {
+/// Finds a task by its name, or reads the file of one, whose name ends in `.toml`.
+///
+/// # Errors
+/// If there is no such task, or the file says what cannot be meant: with its line.
+pub fn task(name: &str) -> Result<&'static Task, RunError> {
+    if is_file(name) {
+        return Ok(tasks::read(Path::new(name))?);
+    }
     let known = || tasks::TASKS.iter().map(|task| task.name).collect();
-    tasks::find(name).ok_or_else(|| UnknownName { what: "task", found: name.to_owned(), known: known() })
+    Ok(tasks::find(name).ok_or_else(|| UnknownName { what: "task", found: name.to_owned(), known: known() })?)
+}
+
+/// Reports whether a task is named by its file.
+pub(super) fn is_file(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension == "toml")
 }
