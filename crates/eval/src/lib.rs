@@ -19,4 +19,4 @@ pub mod tasks;
 pub use problem::{Gold, Problem};
 pub use record::{Counts, Record};
 pub use score::{Rule, Verdict};
-pub use tasks::{FieldError, Source, Style, Task};
+pub use tasks::{FieldError, Source, Style, Task, WordsError};

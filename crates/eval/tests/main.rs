@@ -3,6 +3,7 @@
 mod answers;
 mod benchmarks;
 mod data;
+mod own_tasks;
 mod papers;
 mod prefixes;
 mod readme;

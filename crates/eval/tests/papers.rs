@@ -6,10 +6,7 @@ use std::{env, fs, path::Path};
 use demask_eval::report::{Numbers, readme};
 use serde_json::Value;
 
-use crate::{
-    readme::today,
-    recipes::{recipes, root, spec},
-};
+use crate::recipes::{recipes, root, spec};
 
 const PAGE: &str = "docs/papers.md";
 

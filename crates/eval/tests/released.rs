@@ -28,7 +28,7 @@ fn gsm8k_has_1319_problems_whose_solutions_are_judged_right() {
     assert_eq!(problems.len(), 1319);
     for style in task.styles {
         for problem in &problems {
-            let solution = (style.solve)(problem);
+            let solution = style.solve(problem).unwrap();
             assert!(style.rule.judge(problem, &solution).correct, "{} {}: {solution}", style.name, problem.id);
             assert!(!style.rule.judge(problem, "The final answer is 123456789").correct);
         }
@@ -56,7 +56,7 @@ fn instructions(name: &str, file: &str, count: usize) {
     let style = task.style("flashdlm").unwrap();
     for (problem, entry) in problems.iter().zip(&entries) {
         let instruction = entry["instruction"].as_str().unwrap();
-        assert!((style.ask)(problem).contains(instruction), "{instruction}");
+        assert!(style.ask(problem).unwrap().contains(instruction), "{instruction}");
         let Gold::Option(gold) = problem.gold else { panic!("no option") };
         assert!(gold < problem.options.len());
         assert!(style.rule.judge(problem, entry["output"].as_str().unwrap()).correct, "{entry}");

@@ -16,7 +16,7 @@ use demask_eval::{
     data::{DataOptions, load, shots},
     tasks::{Exemplars, Form, TASKS, find},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::recipes::settings;
 
@@ -143,7 +143,7 @@ fn what_exemplars_answer_is_judged_right() {
             // Reasons alone, without an answer: nobody shows such a problem.
             let shown = task.name != "mmlu-pro" || item.problem.solution.is_some();
             if style.rule != Rule::Program && shown {
-                let answer = (style.solve)(&item.problem);
+                let answer = style.solve(&item.problem).unwrap();
                 let verdict = style.rule.judge(&item.problem, &answer);
                 assert!(verdict.correct, "{} {} {answer:?}: {verdict:?}", task.name, style.name);
             }
@@ -153,7 +153,7 @@ fn what_exemplars_answer_is_judged_right() {
 
 #[test]
 fn names_are_said_once() {
-    for task in TASKS {
+    for task in TASKS.iter() {
         assert_eq!(TASKS.iter().filter(|other| other.name == task.name).count(), 1, "{}", task.name);
         for style in task.styles {
             assert_eq!(task.styles.iter().filter(|other| other.name == style.name).count(), 1, "{}", task.name);
@@ -191,7 +191,7 @@ fn likelihoods_choose_between_as_many_texts_as_there_are_options() {
     for task in tasks() {
         let Some(likelihood) = task.likelihood else { continue };
         for item in items(task) {
-            let candidates = likelihood.candidates(&item.problem, &[]);
+            let candidates = likelihood.candidates(&item.problem, &[]).unwrap();
             assert_eq!(candidates.len(), item.problem.options.len(), "{}", task.name);
             for candidate in &candidates {
                 assert!(candidate.text.starts_with(' ') && !candidate.context.ends_with(' '), "{candidate:?}");
@@ -202,7 +202,8 @@ fn likelihoods_choose_between_as_many_texts_as_there_are_options() {
     }
     let task = find("winogrande").unwrap();
     let [first, second, ..] = &items(task)[..] else { panic!("few items") };
-    let candidates = task.likelihood.unwrap().candidates(&first.problem, std::slice::from_ref(&second.problem));
+    let candidates =
+        task.likelihood.unwrap().candidates(&first.problem, std::slice::from_ref(&second.problem)).unwrap();
     assert_eq!(
         candidates[1].context,
         "Mara thanked Ines because Ines had carried the boxes.\n\nThe suitcase did not fit on the shelf because the shelf"
@@ -217,21 +218,67 @@ fn the_published_exemplars_stand_in_prompts_as_in_the_papers() {
     let hub = HubOptions::new("http://127.0.0.1:1", "/nowhere");
     let options = DataOptions { file: None, subject: None, seed: 0, hub: &hub };
     let shown = shots(task, 8, None, std::slice::from_ref(&problem), &options, &mut |_| true).unwrap().of(&problem);
-    let Prompt::Raw(text) = task.style("lm-eval-cot").unwrap().prompt(&problem, &shown) else { panic!("turns") };
+    let Prompt::Raw(text) = task.style("lm-eval-cot").unwrap().prompt(&problem, &shown).unwrap() else {
+        panic!("turns")
+    };
     assert!(text.starts_with("Q: There are 15 trees in the grove. Grove workers will plant trees in the grove today."));
     assert!(text.ends_with("So she has 23 - 15 dollars left. 23 - 15 is 8. The answer is 8.\n\nQ: How many?\nA:"));
     assert_eq!(text.matches("\n\nQ: ").count(), 8);
-    let Prompt::Chat(turns) = task.style("flashdlm").unwrap().prompt(&problem, &shown) else { panic!("text") };
+    let Prompt::Chat(turns) = task.style("flashdlm").unwrap().prompt(&problem, &shown).unwrap() else { panic!("text") };
     assert_eq!(turns.len(), 17);
     assert_eq!(turns[3].content, "There are originally 3 cars. 2 more cars arrive. 3 + 2 = 5. The final answer is 5");
     assert_eq!((turns[15].role.as_str(), turns[16].role.as_str()), ("assistant", "user"));
+}
+
+#[test]
+fn all_problems_of_the_demo_are_read_and_their_solutions_are_right() {
+    let task = find("wordmath").unwrap();
+    let hub = HubOptions::new("http://127.0.0.1:1", "/nowhere");
+    let options = DataOptions { file: None, subject: None, seed: 0, hub: &hub };
+    let problems = load(task, &options, &mut |_| true).unwrap();
+    assert_eq!(problems.len(), 500);
+    let is_right = |problem: &Problem| task.styles[0].rule.judge(problem, problem.solution.as_ref().unwrap()).correct;
+    assert!(problems.iter().all(is_right));
+}
+
+#[test]
+fn solutions_of_math_without_an_answer_have_a_box() {
+    let task = find("math").unwrap();
+    let gold =
+        |solution: &str| task.read(&json!({"problem": "?", "solution": solution}), 0).map(|problem| problem.gold);
+    let found = |answer: &str| Ok(Gold::Math(answer.to_owned()));
+    assert_eq!(gold("so $\\boxed{1}$ or $\\boxed{\\frac{1}{2}}$."), found("\\frac{1}{2}"));
+    assert_eq!(gold("so $\\boxed 3.$"), found("3"));
+    let refused = "field solution is something else, expected text with \\boxed{...}";
+    for solution in ["\\boxed{1", "no box"] {
+        assert_eq!(gold(solution).unwrap_err().to_string(), refused);
+    }
+    let Exemplars::Published(shown) = task.exemplars else { panic!("no exemplars") };
+    for problem in shown {
+        assert_eq!(gold(problem.solution.as_deref().unwrap()), Ok(problem.gold.clone()));
+    }
+}
+
+#[test]
+fn the_marks_of_articles_vanish_from_scenes() {
+    let read = |ctx_b: &str, ending: &str| {
+        let entry = json!({"activity_label": "Sew", "ctx_a": "How to sew [title] Thread it. [step] Knot [substeps] it.",
+            "ctx_b": ctx_b, "endings": [ending], "label": 0});
+        find("hellaswag").unwrap().read(&entry, 0).unwrap()
+    };
+    let problem = read("the Man", "How to sew [title] Thread it. [step] Knot [substeps] it.");
+    assert_eq!(problem.question, "Sew: How to sew. Thread it. Knot it. The man");
+    assert_eq!(problem.options, ["How to sew. Thread it. Knot it."]);
+    let problem = read("", " an [open bracket");
+    assert_eq!(problem.question, "Sew: How to sew. Thread it. Knot it.");
+    assert_eq!(problem.options, ["an [open bracket"]);
 }
 
 /// Written by hand: what the words mean.
 const INTRODUCTION: &str = "\
 # Tasks
 
-Written from the registry of `crates/eval` (`src/tasks`) and from invented items in the published schemas
+Written from the files of tasks (`crates/eval/tasks`) and from invented items in the published schemas
 (`crates/eval/tests/items`); `DEMASK_BLESS=1 cargo test -p demask-eval --test all tasks` writes it anew. The examples
 show invented items, never a benchmark's.
 
@@ -273,18 +320,18 @@ fn rule(rule: Rule) -> String {
 fn exemplars(task: &Task) -> String {
     match task.exemplars {
         Exemplars::None => "none of its own".to_owned(),
-        Exemplars::Published(published) => format!("the {} published ones, part of the program", published().len()),
+        Exemplars::Published(published) => format!("the {} published ones, part of the program", published.len()),
         Exemplars::Others => "other problems of the same file".to_owned(),
         Exemplars::Files { files, per_subject, .. } => {
             let about = if per_subject { ", of the problem's subject" } else { "" };
-            format!("`{}`{about}", files[0].path())
+            format!("`{}`{about}", files[0].path)
         }
     }
 }
 
 /// A prompt, with the turns marked.
 fn example(style: &Style, problem: &Problem) -> String {
-    match style.prompt(problem, &[]) {
+    match style.prompt(problem, &[]).unwrap() {
         Prompt::Chat(turns) => {
             let turn = |turn: &Message| ["[", &turn.role, "]\n", &turn.content, "\n"].concat();
             turns.iter().map(turn).collect()
@@ -302,8 +349,9 @@ fn section(task: &Task) -> String {
         Source::BuiltIn(lines) => {
             let line = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
             writeln!(text, "- Problems: part of the program (`demo/wordmath-test.jsonl`).").unwrap();
-            ((task.read)(&line, 0).unwrap(), "all of its problems")
+            (task.read(&line, 0).unwrap(), "all of its problems")
         }
+        Source::File(file) => panic!("{}", file.display()),
         Source::Hub(dataset) => {
             let file = dataset.files[0];
             let member = file.member.map(|member| format!(", in it `{member}`")).unwrap_or_default();
@@ -311,7 +359,7 @@ fn section(task: &Task) -> String {
                 0 => String::new(),
                 _ => format!(" and so on, {} files", dataset.files.len()),
             };
-            writeln!(text, "- Problems: `{}` at `{}`: `{}`{member}{more}.", dataset.id, dataset.revision, file.path())
+            writeln!(text, "- Problems: `{}` at `{}`: `{}`{member}{more}.", dataset.id, dataset.revision, file.path)
                 .unwrap();
             let origin = if READ_IN_FULL.contains(&task.name) {
                 "the released file too, where `DEMASK_BENCHMARKS` names a folder that has it"
@@ -325,7 +373,7 @@ fn section(task: &Task) -> String {
     writeln!(text, "- Exemplars: {}.", exemplars(task)).unwrap();
     writeln!(text, "- Positions to decode: {}.", task.gen_length).unwrap();
     if let Some(likelihood) = task.likelihood {
-        let candidates = likelihood.candidates(&first, &[]);
+        let candidates = likelihood.candidates(&first, &[]).unwrap();
         let shown = |text: &str| format!("`{}`", text.replace('\n', "\\n"));
         let texts: Vec<String> = candidates.iter().map(|candidate| shown(&candidate.text)).collect();
         let (context, shots) = (shown(&candidates[0].context), likelihood.shots);

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{DataError, DataOptions, Watch, entries, problems_of, problems_of_hub};
 use crate::{
     Problem,
-    tasks::{Exemplars, Source, Task},
+    tasks::{DataFile, Exemplars, Source, Task},
 };
 
 /// The solved problems that prompts show.
@@ -38,11 +38,14 @@ pub fn shots(
             let per_subject = named && pool.iter().all(|problem| problem.subject.is_some());
             (pool, per_subject, name)
         }
-        (None, Exemplars::Published(published)) => (published(), false, task.name.to_owned()),
+        (None, Exemplars::Published(published)) => (published.to_vec(), false, task.name.to_owned()),
         (None, Exemplars::Others) => (problems.to_vec(), false, task.name.to_owned()),
         (None, Exemplars::Files { files, skip, per_subject }) => {
-            let Source::Hub(dataset) = task.source else { return Err(DataError::NoExemplars { task: task.name }) };
-            let mut pool = problems_of_hub(task, dataset, files, options, watch)?;
+            let mut pool = match task.source {
+                Source::Hub(dataset) => problems_of_hub(task, dataset, files, options, watch)?,
+                Source::File(problems) => problems_beside(task, problems, files)?,
+                Source::BuiltIn(_) => return Err(DataError::NoExemplars { task: task.name }),
+            };
             pool.drain(..skip.min(pool.len()));
             (pool, per_subject, task.name.to_owned())
         }
@@ -58,6 +61,16 @@ pub fn shots(
         }
     }
     Ok(shots)
+}
+
+/// The problems of files in the folder of another.
+fn problems_beside(task: &Task, other: &Path, files: &[DataFile]) -> Result<Vec<Problem>, DataError> {
+    let mut problems = Vec::new();
+    for file in files {
+        let path = other.with_file_name(file.path);
+        problems.extend(problems_of(task, &entries::of_file(&path, None)?, &path.display().to_string(), file.subject)?);
+    }
+    Ok(problems)
 }
 
 impl Shots {

@@ -45,6 +45,9 @@ pub fn load(task: &Task, options: &DataOptions<'_>, watch: &mut Watch<'_>) -> Re
             let name = format!("the built-in file of {}", task.name);
             problems_of(task, &entries::of_text(text, &name)?, &name, None)?
         }
+        (None, Source::File(file)) => {
+            problems_of(task, &entries::of_file(file, None)?, &file.display().to_string(), None)?
+        }
         (None, Source::Hub(dataset)) => {
             let wanted = |file: &&DataFile| {
                 options.subject.is_none() || file.subject.is_none_or(|it| options.subject == Some(it))
@@ -91,12 +94,11 @@ fn problems_of_hub(
     options: &DataOptions<'_>,
     watch: &mut Watch<'_>,
 ) -> Result<Vec<Problem>, DataError> {
-    let paths: Vec<String> = files.iter().map(DataFile::path).collect();
-    let names: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let names: Vec<&str> = files.iter().map(|file| file.path).collect();
     let directory = fetch_dataset(dataset.id, dataset.revision, &names, options.hub, watch)?;
     let mut problems = Vec::new();
-    for (file, path) in files.iter().zip(&paths) {
-        let path = directory.join(path);
+    for file in files {
+        let path = directory.join(file.path);
         let entries = entries::of_file(&path, file.member)?;
         problems.extend(problems_of(task, &entries, &path.display().to_string(), file.subject)?);
     }
@@ -107,7 +109,7 @@ fn problems_of_hub(
 fn problems_of(task: &Task, entries: &[Value], path: &str, subject: Option<&str>) -> Result<Vec<Problem>, DataError> {
     let read = |(index, entry): (usize, &Value)| {
         let refused = |field| DataError::Entry { path: path.to_owned(), entry: index + 1, task: task.name, field };
-        let mut problem = (task.read)(entry, index).map_err(refused)?;
+        let mut problem = task.read(entry, index).map_err(refused)?;
         if let (Some(subject), None) = (subject, &problem.subject) {
             problem.subject = Some(subject.to_owned());
         }

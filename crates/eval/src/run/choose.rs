@@ -10,7 +10,7 @@ use super::{
     Happened, Item, RunError,
     work::{Outcome, Work},
 };
-use crate::{Counts, Gold, Verdict, tasks::Candidate};
+use crate::{Counts, Gold, Problem, Verdict, tasks::Candidate};
 
 /// Name that replaces decoder and cache in the names of such combinations.
 pub const LABEL: &str = "likelihood";
@@ -21,7 +21,8 @@ impl Work<'_, '_> {
         for item in pending {
             let Some(options) = self.item(item).0.likelihood else { continue };
             let options = LikelihoodOptions { seed: self.combination.seed, ..options };
-            let outcome = match self.judge(model, item, &options) {
+            let (ask, problem) = self.item(item);
+            let outcome = match self.judge(model, problem, &ask.candidates(problem)?, &options) {
                 Ok(outcome) => outcome,
                 Err(Error::Interrupted) => return Err(RunError::Interrupted),
                 Err(error) => {
@@ -34,10 +35,14 @@ impl Work<'_, '_> {
         Ok(())
     }
 
-    fn judge(&mut self, model: &Model, item: Item, options: &LikelihoodOptions) -> Result<Outcome, Error> {
+    fn judge(
+        &mut self,
+        model: &Model,
+        problem: &Problem,
+        candidates: &[Candidate],
+        options: &LikelihoodOptions,
+    ) -> Result<Outcome, Error> {
         let started = Instant::now();
-        let (ask, problem) = self.item(item);
-        let candidates = ask.candidates(problem);
         let pair = |Candidate { context, text }: &Candidate| model.info().pair(&Prompt::Raw(context.clone()), text);
         let pairs = candidates.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
         let mut go_on = || (self.observer)(Happened::Step).is_continue();
@@ -91,28 +96,29 @@ fn receipt(model: &Model, likelihoods: &[Likelihood], seed: u64, total: f64) -> 
 
 #[cfg(test)]
 mod tests {
-    use std::{ops::ControlFlow, sync::LazyLock};
+    use std::ops::ControlFlow;
 
     use super::*;
     use crate::{
-        Problem, Task,
+        Task,
         run::{AskOptions, Asking, tests},
         tasks,
     };
 
     /// Solutions as candidates, behind the question in the words that the model was trained with.
-    fn solutions(problem: &Problem) -> Vec<Candidate> {
-        let turn = |role: &str, text: &str| format!("<|start_header_id|>{role}<|end_header_id|>\n\n{text}");
-        let context = format!("<|startoftext|>{}<|eot_id|>{}", turn("user", &problem.question), turn("assistant", ""));
-        let candidate = |option: &String| Candidate { context: context.clone(), text: option.clone() };
-        problem.options.iter().map(candidate).collect()
-    }
+    const CHOICE: &str = r#"
+extends = "wordmath"
+[likelihood]
+context = "<|startoftext|><|start_header_id|>user<|end_header_id|>\n\n{{ question }}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+option = "{{ option }}"
+"#;
 
-    static TASK: LazyLock<Task> = LazyLock::new(|| Task {
-        name: "choice",
-        likelihood: Some(tasks::Likelihood { head: |_| String::new(), options: solutions, shots: 0 }),
-        ..*tasks::find("wordmath").unwrap()
-    });
+    fn task() -> &'static Task {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("choice.toml");
+        std::fs::write(&path, CHOICE).unwrap();
+        tasks::read(&path).unwrap()
+    }
 
     fn problems() -> Vec<Problem> {
         let problem = |more: usize| Problem {
@@ -136,7 +142,8 @@ mod tests {
     #[test]
     fn the_likeliest_option_is_the_answer() {
         let mut model = Model::demo().unwrap();
-        let plan = tests::plan(&TASK, problems(), &asking());
+        let task = task();
+        let plan = tests::plan(task, problems(), &asking());
         let (made, store) = tests::run_all(&mut model, &plan, 1, &mut |_| ControlFlow::Continue(()));
         assert_eq!(made.unwrap().items, 2);
         let options = plan.rows[0].asks[0].likelihood.unwrap();
@@ -146,7 +153,8 @@ mod tests {
                 let (context, continuation) = model.info().pair(&Prompt::Raw(context.clone()), text).unwrap();
                 model.log_likelihood(&context, &continuation, &options).unwrap().log_probability
             };
-            let expected: Vec<f64> = solutions(&problem).iter().map(&mut of).collect();
+            let expected: Vec<f64> =
+                task.likelihood.unwrap().candidates(&problem, &[]).unwrap().iter().map(&mut of).collect();
             assert_eq!(record.receipt["log_likelihoods"], json!(expected));
             assert!(expected[1] > expected[0] && expected[1] > expected[2], "{expected:?}");
             assert!(record.verdict.correct && record.output == problem.options[1]);

@@ -16,10 +16,13 @@ use crate::{
 pub fn configuration(plan: &Plan, combinations: &[Combination], models: &[Map<String, Value>]) -> Map<String, Value> {
     let mut configuration = Map::new();
     configuration.insert("seed".to_owned(), plan.seed.into());
-    let tasks = plan
-        .tasks
-        .iter()
-        .map(|task| (task.name.clone(), json!({"task": task.task.name, "data": hexadecimal(task.data)})));
+    let tasks = plan.tasks.iter().map(|task| {
+        let mut about = json!({"task": task.task.name, "data": hexadecimal(task.data)});
+        if let Some(file) = task.task.file {
+            about["file"] = hexadecimal(file).into();
+        }
+        (task.name.clone(), about)
+    });
     configuration.insert("tasks".to_owned(), Value::Object(tasks.collect()));
     let rows = combinations.iter().map(|combination| {
         let asks = plan.tasks.iter().zip(&plan.rows[combination.row].asks);

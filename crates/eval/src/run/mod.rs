@@ -25,7 +25,7 @@ use demask::{Error, Model, Options};
 use demask_settings::names::UnknownName;
 use thiserror::Error;
 
-use crate::{Record, data::DataError, sandbox::Permission};
+use crate::{Record, data::DataError, sandbox::Permission, tasks::WordsError};
 
 pub use configuration::{about_model, configuration, fingerprint, outline};
 pub use demask_settings::toml::FileError;
@@ -70,6 +70,9 @@ pub enum RunError {
         /// Tasks that are.
         known: String,
     },
+    /// The words of a task cannot be made.
+    #[error(transparent)]
+    Words(#[from] WordsError),
     /// Two rows are the same.
     #[error("the sweep has \"{0}\" twice: omit one")]
     Twice(String),
@@ -102,7 +105,12 @@ impl RunError {
             Self::Generate(error) => error.is_usage(),
             Self::Store(error) => error.is_usage(),
             Self::Data(error) => error.is_usage(),
-            Self::File(_) | Self::Asking(_) | Self::Unknown(_) | Self::NoOptions { .. } | Self::Twice(_) => true,
+            Self::File(_)
+            | Self::Asking(_)
+            | Self::Unknown(_)
+            | Self::NoOptions { .. }
+            | Self::Words(_)
+            | Self::Twice(_) => true,
             Self::Interrupted => false,
         }
     }

@@ -15,7 +15,7 @@ use crate::{
     Problem, Rule, Style, Task,
     data::{self, DataOptions, Shots, Watch},
     report::Published,
-    tasks::{Candidate, Form},
+    tasks::{Candidate, Form, WordsError},
 };
 
 /// Name in place of a style's where likelihoods are compared, whose wording is the task's own.
@@ -290,13 +290,16 @@ impl Ask {
     }
 
     /// Returns the prompt of a problem.
-    pub fn prompt(&self, problem: &Problem) -> Prompt {
-        let mut prompt = self.style.prompt(problem, &self.shots.of(problem));
+    ///
+    /// # Errors
+    /// If the task's words cannot be made of it.
+    pub fn prompt(&self, problem: &Problem) -> Result<Prompt, WordsError> {
+        let mut prompt = self.style.prompt(problem, &self.shots.of(problem))?;
         if let (Some(system), Prompt::Chat(messages)) = (&self.system, &mut prompt) {
             messages.retain(|message| message.role != "system");
             messages.insert(0, Message::new("system", system));
         }
-        prompt
+        Ok(prompt)
     }
 
     /// Returns the options that are set, as they are written.
@@ -312,9 +315,12 @@ impl Ask {
     }
 
     /// Returns what likelihoods choose between, a candidate for each option: none if the task is not asked like that.
-    pub fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
-        let likelihood = self.task.likelihood.as_ref();
-        likelihood.map(|likelihood| likelihood.candidates(problem, &self.shots.of(problem))).unwrap_or_default()
+    ///
+    /// # Errors
+    /// If the task's words cannot be made of the problem.
+    pub fn candidates(&self, problem: &Problem) -> Result<Vec<Candidate>, WordsError> {
+        let Some(likelihood) = self.task.likelihood else { return Ok(Vec::new()) };
+        likelihood.candidates(problem, &self.shots.of(problem))
     }
 
     /// Returns the name of the wording.
@@ -375,14 +381,14 @@ mod tests {
     #[test]
     fn a_system_message_stands_before_the_question() {
         let turns = vec![Message::new("system", "Be brief."), Message::new("user", "What is wet?")];
-        assert_eq!(ask("wordmath", Some("Be brief.")).prompt(&problem()), Prompt::Chat(turns));
+        assert_eq!(ask("wordmath", Some("Be brief.")).prompt(&problem()), Ok(Prompt::Chat(turns)));
     }
 
     #[test]
     fn candidates_are_those_of_the_task() {
-        let texts = ask("arc-easy", None).candidates(&problem()).into_iter().map(|candidate| candidate.text);
+        let texts = ask("arc-easy", None).candidates(&problem()).unwrap().into_iter().map(|candidate| candidate.text);
         assert_eq!(texts.collect::<Vec<_>>(), [" water", " sand"]);
-        assert!(ask("wordmath", None).candidates(&problem()).is_empty());
+        assert!(ask("wordmath", None).candidates(&problem()).unwrap().is_empty());
     }
 
     #[test]

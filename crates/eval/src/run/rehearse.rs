@@ -44,7 +44,8 @@ fn rehearse(row: &Row, tasks: &[TaskPlan], prepare: &Prepare<'_>) -> Result<Rehe
             continue;
         }
         let refused = |error| RunError::Row { row: row.told(), task: task.name.clone(), error: Box::new(error) };
-        let answer = longest(prepare, ask, task, row.seeds[0]).map_err(refused)?;
+        let prompts = task.problems.iter().map(|problem| ask.prompt(problem)).collect::<Result<_, _>>()?;
+        let answer = longest(prepare, ask, prompts, row.seeds[0]).map_err(refused)?;
         if let Some((decoder, cache)) = answer.session().map(Session::methods) {
             methods = format!("{decoder}, cache {cache}");
         }
@@ -82,10 +83,9 @@ fn asked_by_likelihood() -> String {
     tasks.collect::<Vec<_>>().join(", ")
 }
 
-/// The longest prompt of a task, ready to be answered. Prompts that are too long are left out, if not all of them are.
-fn longest(prepare: &Prepare<'_>, ask: &Ask, task: &TaskPlan, seed: u64) -> Result<Request, Error> {
+/// The longest of a task's prompts, ready to be answered. Prompts that are too long are left out, if not all of them are.
+fn longest(prepare: &Prepare<'_>, ask: &Ask, mut prompts: Vec<Prompt>, seed: u64) -> Result<Request, Error> {
     let options = Options { seed: Some(seed), ..ask.options.clone() };
-    let mut prompts: Vec<Prompt> = task.problems.iter().map(|problem| ask.prompt(problem)).collect();
     prompts.sort_by_key(|prompt| Reverse(prompt.length()));
     if prompts.is_empty() {
         prompts.push(Prompt::Tokens(Vec::new()));

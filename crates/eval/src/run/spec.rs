@@ -1,6 +1,6 @@
 //! Request for a run before anything is read: rows, tasks and options, as a file or the flags of a command give them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use demask::{LoadOptions, Options};
 use demask_settings::{names::UnknownName, settings, toml::Place};
@@ -154,8 +154,19 @@ pub(super) fn at(place: Option<&Place>, error: RunError) -> RunError {
     }
 }
 
-/// Finds a task by its name.
-pub fn task(name: &str) -> Result<&'static Task, UnknownName> {
+/// Finds a task by its name, or reads the file of one, whose name ends in `.toml`.
+///
+/// # Errors
+/// If there is no such task, or the file says what cannot be meant: with its line.
+pub fn task(name: &str) -> Result<&'static Task, RunError> {
+    if is_file(name) {
+        return Ok(tasks::read(Path::new(name))?);
+    }
     let known = || tasks::TASKS.iter().map(|task| task.name).collect();
-    tasks::find(name).ok_or_else(|| UnknownName { what: "task", found: name.to_owned(), known: known() })
+    Ok(tasks::find(name).ok_or_else(|| UnknownName { what: "task", found: name.to_owned(), known: known() })?)
+}
+
+/// Reports whether a task is named by its file.
+pub(super) fn is_file(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension == "toml")
 }

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use demask::{
-    Error, Finish, Generation, Model, Request,
+    Error, Finish, Generation, Model, Prompt, Request,
     internals::engine::{EngineError, Group, Over, RequestError},
 };
 use serde_json::{Value, json};
@@ -36,7 +36,8 @@ impl<'a> Work<'a, '_> {
             while running.len() < self.runs.width
                 && let Some(item) = pending.pop_front()
             {
-                match self.prepare(model, item) {
+                let (ask, problem) = self.item(item);
+                match self.prepare(model, ask, &ask.prompt(problem)?) {
                     Ok((prompt, request)) => running.add((item, prompt), model.submit(request)),
                     Err(error) => self.refuse(item, error)?,
                 }
@@ -60,11 +61,9 @@ impl<'a> Work<'a, '_> {
     }
 
     /// Gets an item ready to be answered: its prompt in words, and the request.
-    fn prepare(&self, model: &Model, (at, index): Item) -> Result<(String, Request), Error> {
-        let (ask, problem) = self.item((at, index));
-        let prompt = ask.prompt(problem);
-        let words = model.info().in_words(&prompt)?;
-        Ok((words, model.prepare(&prompt, &self.combination.options(ask))?))
+    fn prepare(&self, model: &Model, ask: &Ask, prompt: &Prompt) -> Result<(String, Request), Error> {
+        let words = model.info().in_words(prompt)?;
+        Ok((words, model.prepare(prompt, &self.combination.options(ask))?))
     }
 
     /// Keeps the record of an item that cannot be answered; the others go on. What would fail for all of them ends the run.

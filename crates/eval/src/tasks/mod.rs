@@ -1,54 +1,59 @@
-//! Tasks that can be evaluated: one task a file, a family where tasks differ by data only, all of them in [`TASKS`].
+//! Tasks that can be evaluated: each is a file of `tasks`, and [`find`] reads it. A file of the user's is read like them.
 
-mod aime;
-mod arc;
-mod bbh;
-mod choice;
-mod fields;
-mod gpqa;
-mod gsm8k;
-mod hellaswag;
-mod humaneval;
-mod longbench;
-mod math;
-mod mbpp;
-mod mmlu;
-mod piqa;
+mod entry;
+mod file;
+mod instruction;
+mod reading;
 mod style;
-mod winogrande;
-mod wordmath;
+mod words;
+
+use std::{
+    path::Path,
+    sync::{LazyLock, OnceLock},
+};
 
 use serde_json::Value;
 
-use crate::{Gold, Problem};
+use crate::Problem;
 
-pub use choice::{Candidate, Likelihood};
-pub use fields::FieldError;
-pub use style::{Form, Style};
+pub use entry::FieldError;
+pub(crate) use file::read;
+pub use style::{Candidate, Form, Likelihood, Style};
+pub use words::WordsError;
 
-/// Every task.
-pub const TASKS: &[&Task] = &[
-    &wordmath::TASK,
-    &gsm8k::TASK,
-    &math::MATH,
-    &math::MATH500,
-    &aime::TASK,
-    &humaneval::TASK,
-    &mbpp::TASK,
-    &mmlu::MMLU,
-    &mmlu::MMLU_PRO,
-    &gpqa::TASK,
-    &arc::EASY,
-    &arc::CHALLENGE,
-    &piqa::TASK,
-    &hellaswag::TASK,
-    &winogrande::TASK,
-    &bbh::TASK,
-    &longbench::TASK,
-];
+/// A file that is part of the program, and what it says.
+struct File {
+    name: &'static str,
+    text: &'static str,
+    task: OnceLock<Option<&'static Task>>,
+}
 
-/// A task.
-#[derive(Debug)]
+macro_rules! files {
+    ($($name:literal),*) => {
+        [$(File { name: $name, text: include_str!(concat!("../../tasks/", $name, ".toml")), task: OnceLock::new() }),*]
+    };
+}
+
+static FILES: [File; 17] = files! {
+    "wordmath", "gsm8k", "math", "math500", "aime2024", "humaneval", "mbpp", "mmlu", "mmlu-pro", "gpqa", "arc-easy",
+    "arc-challenge", "piqa", "hellaswag", "winogrande", "bbh", "longbench-hotpotqa"
+};
+
+/// Data that is part of the program, by the names in files of tasks.
+const DATA: [(&str, &str); 1] = [("wordmath-test.jsonl", include_str!("../../data/wordmath-test.jsonl"))];
+
+/// Every task that is part of the program.
+pub static TASKS: LazyLock<Vec<&'static Task>> =
+    LazyLock::new(|| FILES.iter().filter_map(|file| find(file.name)).collect());
+
+/// A task by its name.
+pub fn find(name: &str) -> Option<&'static Task> {
+    let file = FILES.iter().find(|file| file.name == name)?;
+    *file.task.get_or_init(|| file::built_in(file.name, file.text).ok())
+}
+
+/// A task. What its file says is kept as long as the program runs: plans name it everywhere.
+#[derive(Debug, Clone, Copy)]
 pub struct Task {
     /// Name on the command line.
     pub name: &'static str,
@@ -64,14 +69,15 @@ pub struct Task {
     pub gen_length: usize,
     /// The fields that are read, for people.
     pub fields: &'static str,
-    /// One problem from one entry of a data file; the number is the entry's, from 0.
-    pub read: fn(&Value, usize) -> Result<Problem, FieldError>,
+    reading: &'static reading::Reading,
     /// Records whether the file lists the right option first, so that the options are put in an order that the seed
     /// draws.
     pub shuffled: bool,
     /// Candidates between which a model's likelihood chooses, where a harness requests no text; none where answers are
     /// free.
     pub likelihood: Option<Likelihood>,
+    /// Fingerprint of the file, if it is the user's: where it changes, results are others.
+    pub file: Option<u64>,
 }
 
 /// Source of problems.
@@ -79,15 +85,10 @@ pub struct Task {
 pub enum Source {
     /// Text of the binary, one JSON object a line.
     BuiltIn(&'static str),
+    /// A file beside the user's file of the task.
+    File(&'static Path),
     /// Files of a dataset on the hub.
     Hub(Dataset),
-}
-
-impl Source {
-    /// Files of a dataset, `org/name`, at a branch, tag or commit.
-    pub const fn hub(id: &'static str, revision: &'static str, files: &'static [DataFile]) -> Self {
-        Self::Hub(Dataset { id, revision, files })
-    }
 }
 
 /// A dataset of the hub.
@@ -104,40 +105,12 @@ pub struct Dataset {
 /// A file of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataFile {
-    /// Path in the repository, the subject's name left out as `{}`.
-    path: &'static str,
+    /// Path in the repository.
+    pub path: &'static str,
     /// The file in it, if it is an archive.
     pub member: Option<&'static str>,
     /// Subject of all of its problems, where entries do not name it.
     pub subject: Option<&'static str>,
-}
-
-impl DataFile {
-    /// A plain file.
-    pub const fn plain(path: &'static str) -> Self {
-        Self { path, member: None, subject: None }
-    }
-
-    /// A file in an archive.
-    pub const fn packed(path: &'static str, member: &'static str) -> Self {
-        Self { path, member: Some(member), subject: None }
-    }
-
-    /// A file for each subject; `{}` in the path stands for its name.
-    pub const fn each<const COUNT: usize>(path: &'static str, subjects: &[&'static str; COUNT]) -> [Self; COUNT] {
-        let mut files = [Self::plain(path); COUNT];
-        let mut index = 0;
-        while index < COUNT {
-            files[index].subject = Some(subjects[index]);
-            index += 1;
-        }
-        files
-    }
-
-    /// Path in the repository.
-    pub fn path(&self) -> String {
-        self.path.replace("{}", self.subject.unwrap_or_default())
-    }
 }
 
 /// Source of solved problems.
@@ -145,8 +118,8 @@ impl DataFile {
 pub enum Exemplars {
     /// No source: only a file that the caller names has some.
     None,
-    /// Paper that published them; they are part of the binary.
-    Published(fn() -> Vec<Problem>),
+    /// Paper that published them; they are in the task's file.
+    Published(&'static [Problem]),
     /// Other files of the task's dataset.
     Files {
         /// The files.
@@ -160,38 +133,29 @@ pub enum Exemplars {
     Others,
 }
 
-impl Exemplars {
-    /// All entries of other files, whatever they are about.
-    pub const fn files(files: &'static [DataFile]) -> Self {
-        Self::Files { files, skip: 0, per_subject: false }
-    }
-
-    /// Exemplars of other files that have the problem's subject.
-    pub const fn of_subject(files: &'static [DataFile]) -> Self {
-        Self::Files { files, skip: 0, per_subject: true }
-    }
-}
-
-/// Exemplars of a paper: question, solution and answer of each.
-fn published(exemplars: &[(&str, &str, &str)], gold: fn(String) -> Gold) -> Vec<Problem> {
-    let problem = |(index, (question, solution, answer)): (usize, &(&str, &str, &str))| Problem {
-        id: format!("published/{index}"),
-        question: (*question).to_owned(),
-        solution: Some((*solution).to_owned()),
-        gold: gold((*answer).to_owned()),
-        ..Problem::default()
-    };
-    exemplars.iter().enumerate().map(problem).collect()
-}
-
-/// A task by its name.
-pub fn find(name: &str) -> Option<&'static Task> {
-    TASKS.iter().find(|task| task.name == name).copied()
-}
-
 impl Task {
     /// A wording by its name.
     pub fn style(&self, name: &str) -> Option<&'static Style> {
         self.styles.iter().find(|style| style.name == name)
     }
+
+    /// One problem from one entry of a data file; the number is the entry's, from 0.
+    ///
+    /// # Errors
+    /// If the entry is not what the task expects.
+    pub fn read(&self, entry: &Value, index: usize) -> Result<Problem, FieldError> {
+        self.reading.problem(entry, index)
+    }
+}
+
+/// The letter of an option.
+fn letter(option: usize) -> char {
+    char::from(b'A' + (option % 26) as u8)
+}
+
+/// The number of an option's letter.
+fn number(letter: &str) -> Option<usize> {
+    let mut bytes = letter.trim().bytes();
+    let byte = bytes.next().filter(u8::is_ascii_uppercase)?;
+    bytes.next().is_none().then_some(usize::from(byte - b'A'))
 }

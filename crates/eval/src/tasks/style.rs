@@ -3,7 +3,13 @@
 
 use demask::Prompt;
 use demask::internals::checkpoint::Message;
+use minijinja::Value;
 
+use super::{
+    instruction::Instruction,
+    letter,
+    words::{Words, WordsError},
+};
 use crate::{Gold, Problem, Rule};
 
 /// One way to word a task's prompts.
@@ -16,17 +22,18 @@ pub struct Style {
     /// Conversation or plain text.
     pub form: Form,
     /// Text before everything else; a system message in a conversation.
-    pub head: fn(&Problem) -> String,
+    pub(super) head: Words,
     /// The problem.
-    pub ask: fn(&Problem) -> String,
+    pub(super) ask: Words,
     /// Answer of an exemplar.
-    pub solve: fn(&Problem) -> String,
+    pub(super) solve: Words,
     /// Texts that end an answer.
     pub stop: &'static [&'static str],
     /// Exemplars in the prompt if nobody says how many.
     pub shots: usize,
     /// Rule that finds the answer.
     pub rule: Rule,
+    pub(super) scope: &'static Scope,
 }
 
 /// Form of a prompt.
@@ -43,62 +50,155 @@ pub enum Form {
 
 impl Style {
     /// The prompt for a problem behind solved exemplars.
-    pub fn prompt(&self, problem: &Problem, exemplars: &[Problem]) -> Prompt {
-        let head = (self.head)(problem);
+    ///
+    /// # Errors
+    /// If the task's words cannot be made of one of them.
+    pub fn prompt(&self, problem: &Problem, exemplars: &[Problem]) -> Result<Prompt, WordsError> {
+        let head = self.head.of(&self.scope.of(problem), &problem.id)?;
         match self.form {
             Form::Chat => {
                 let system = Some(head.trim_end()).filter(|head| !head.is_empty());
                 let mut turns: Vec<Message> = system.map(|head| Message::new("system", head)).into_iter().collect();
                 for exemplar in exemplars {
-                    turns.push(Message::new("user", (self.ask)(exemplar)));
-                    turns.push(Message::new("assistant", (self.solve)(exemplar)));
+                    turns.push(Message::new("user", self.ask(exemplar)?));
+                    turns.push(Message::new("assistant", self.solve(exemplar)?));
                 }
-                turns.push(Message::new("user", (self.ask)(problem)));
-                Prompt::Chat(turns)
+                turns.push(Message::new("user", self.ask(problem)?));
+                Ok(Prompt::Chat(turns))
             }
             Form::Text { gap } => {
                 let mut text = head;
                 for exemplar in exemplars {
-                    let solved = (self.solve)(exemplar);
-                    text.extend([&(self.ask)(exemplar), gap, solved.trim_end(), "\n\n"]);
+                    text.extend([&self.ask(exemplar)?, gap, self.solve(exemplar)?.trim_end(), "\n\n"]);
                 }
-                Prompt::Raw(text + &(self.ask)(problem))
+                Ok(Prompt::Raw(text + &self.ask(problem)?))
             }
         }
     }
 
-    /// Puts the words as turns, as the harness does for instructed models (`--apply_chat_template
-    /// --fewshot_as_multiturn`).
-    pub(super) const fn as_chat(self) -> Self {
-        Self { name: "lm-eval-chat", form: Form::Chat, about: "lm-evaluation-harness with a chat template", ..self }
+    /// The problem in words.
+    ///
+    /// # Errors
+    /// If the words cannot be made of it.
+    pub fn ask(&self, problem: &Problem) -> Result<String, WordsError> {
+        self.ask.of(&self.scope.of(problem), &problem.id)
+    }
+
+    /// Answer of a problem that is an exemplar.
+    ///
+    /// # Errors
+    /// If the words cannot be made of it.
+    pub fn solve(&self, problem: &Problem) -> Result<String, WordsError> {
+        self.solve.of(&self.scope.of(problem), &problem.id)
     }
 }
 
-/// Empty text before the first problem.
-pub(super) fn no_head(_: &Problem) -> String {
-    String::new()
+/// One of the texts that a likelihood chooses between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Text that the model reads.
+    pub context: String,
+    /// Text whose likelihood is computed, with the space before it.
+    pub text: String,
 }
 
-/// A worked solution as the file has it.
-pub(super) fn solution(problem: &Problem) -> String {
-    problem.solution.clone().unwrap_or_default()
+/// Prompting for a likelihood instead of an answer, as a harness does it. The wording is its own: prompts that ask for
+/// a letter show the options, these mostly do not.
+#[derive(Debug, Clone, Copy)]
+pub struct Likelihood {
+    /// Text before everything else.
+    pub(super) head: Words,
+    /// Text before an option.
+    pub(super) context: Words,
+    /// The option.
+    pub(super) option: Words,
+    /// Exemplars if nobody says how many (LLaDA's and Dream's evaluation).
+    pub shots: usize,
+    pub(super) scope: &'static Scope,
 }
 
-/// A worked solution, or the right answer where there is none, behind a phrase.
-pub(super) fn concluded(problem: &Problem, phrase: &str, end: &str) -> String {
-    let conclusion = format!("{phrase}{}{end}", answer(problem));
-    match &problem.solution {
-        Some(solution) => format!("{} {conclusion}", solution.trim_end()),
-        None => conclusion,
+impl Likelihood {
+    /// One candidate for each option, behind exemplars with their right options.
+    ///
+    /// # Errors
+    /// If the task's words cannot be made of one of them.
+    pub fn candidates(&self, problem: &Problem, exemplars: &[Problem]) -> Result<Vec<Candidate>, WordsError> {
+        let mut before = self.head.of(&self.scope.of(problem), &problem.id)?;
+        for exemplar in exemplars {
+            if let Gold::Option(right) = exemplar.gold
+                && right < exemplar.options.len()
+            {
+                let Candidate { context, text } = self.candidate(exemplar, right)?;
+                before.extend([&*context, &text, "\n\n"]);
+            }
+        }
+        let behind = |option| {
+            let candidate = self.candidate(problem, option)?;
+            Ok(Candidate { context: format!("{before}{}", candidate.context), ..candidate })
+        };
+        (0..problem.options.len()).map(behind).collect()
+    }
+
+    fn candidate(&self, problem: &Problem, option: usize) -> Result<Candidate, WordsError> {
+        let mut parts = self.scope.parts(problem);
+        parts.push(("option", problem.options[option].as_str().into()));
+        parts.push(("letter", letter(option).to_string().into()));
+        let scope = Value::from_pairs(parts);
+        let text = |words: &Words| words.of(&scope, &problem.id);
+        Ok(Candidate { context: text(&self.context)?, text: text(&self.option)? })
+    }
+}
+
+/// What the words of a task see beside the problem.
+#[derive(Debug)]
+pub(super) struct Scope {
+    /// Names of its subjects.
+    pub names: Vec<&'static str>,
+    /// What is said of each, if anything is.
+    pub subjects: Value,
+    /// How its problems are worded as instructions.
+    pub instruction: Option<Instruction>,
+}
+
+/// Names in the words of tasks, in those of tasks with instructions, and in those of likelihoods.
+pub(super) const NAMES: [&str; 8] =
+    ["question", "context", "subject", "options", "solution", "answer", "right", "subjects"];
+pub(super) const INSTRUCTION_NAMES: [&str; 2] = ["instruction", "numbered"];
+pub(super) const OPTION_NAMES: [&str; 2] = ["option", "letter"];
+
+impl Scope {
+    fn of(&self, problem: &Problem) -> Value {
+        Value::from_pairs(self.parts(problem))
+    }
+
+    /// The parts of a problem; what it has not is not defined.
+    fn parts(&self, problem: &Problem) -> Vec<(&'static str, Value)> {
+        let options: Value = problem.options.iter().map(|option| Value::from(option.as_str())).collect();
+        let mut parts = vec![
+            ("question", problem.question.as_str().into()),
+            ("options", options),
+            ("answer", answer(problem).into()),
+            ("subjects", self.subjects.clone()),
+        ];
+        let optional = [("context", &problem.context), ("subject", &problem.subject), ("solution", &problem.solution)];
+        parts.extend(optional.iter().filter_map(|(name, text)| Some((*name, text.as_deref()?.into()))));
+        if let Gold::Option(right) = problem.gold {
+            parts.push(("right", right.into()));
+        }
+        if let Some(instruction) = self.instruction {
+            parts.push(("instruction", instruction.words(problem).into()));
+            parts.push(("numbered", instruction.numbered(problem).into()));
+        }
+        parts
     }
 }
 
 /// The right answer as an exemplar writes it.
-pub(super) fn answer(problem: &Problem) -> String {
+fn answer(problem: &Problem) -> String {
     match &problem.gold {
         Gold::Number(text) | Gold::Math(text) => text.clone(),
-        Gold::Option(option) => super::choice::letter(*option).to_string(),
+        Gold::Option(option) => letter(*option).to_string(),
         Gold::Text(texts) => texts.first().cloned().unwrap_or_default(),
-        Gold::Program { .. } => solution(problem),
+        Gold::Program { .. } => problem.solution.clone().unwrap_or_default(),
     }
 }

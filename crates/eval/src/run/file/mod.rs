@@ -16,7 +16,7 @@ use demask_settings::{
 };
 use serde_json::Value;
 
-use super::spec::{Heading, Spec, TaskSpec, task};
+use super::spec::{Heading, Spec, TaskSpec, is_file, task};
 use crate::{
     recipes::{self, Recipe},
     report::{METRICS, Published},
@@ -131,7 +131,9 @@ impl Draft {
 
     fn add_task(&mut self, table: &Table<'_>) -> Result<(), FileError> {
         let named = table.needed("task", "a task without its name")?;
-        let task = task(&named.as_text()?).map_err(|error| named.refused(error.to_string()))?;
+        let told = named.as_text()?;
+        let told = if is_file(&told) { named.beside(Path::new(&told)).to_string_lossy().into_owned() } else { told };
+        let task = task(&told).map_err(|error| named.refused(error.to_string()))?;
         let name = table.text("name")?.unwrap_or_else(|| task.name.to_owned());
         let place = Some(table.place());
         let mut spec = TaskSpec { place, name, task, limit: None, data: None, subject: None };

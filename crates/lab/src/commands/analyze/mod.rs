@@ -136,5 +136,6 @@ fn word_problems(count: usize) -> anyhow::Result<Vec<Prompt>> {
     let Some(task) = tasks::find("wordmath") else { anyhow::bail!("the task wordmath is missing") };
     let options = DataOptions { file: None, subject: None, seed: 0, hub: &env::hub() };
     let problems = data::load(task, &options, &mut |_| true)?;
-    Ok(problems.iter().take(count).map(|problem| task.styles[0].prompt(problem, &[])).collect())
+    let prompts = problems.iter().take(count).map(|problem| task.styles[0].prompt(problem, &[]));
+    Ok(prompts.collect::<Result<_, _>>()?)
 }
