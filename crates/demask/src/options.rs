@@ -6,7 +6,8 @@ use demask_settings::settings;
 settings! {
     /// Options of one answer. Fields that are `None` are chosen to fit the model. A decoder or a cache that is not named is the
     /// recommended one, also beside the other; beside a named reference, or steps, schedule, eps, remasking or alg_temp, it is
-    /// the reference's.
+    /// the reference's. `max_tokens` sets the canvas of causal and block-causal models; under full attention the canvas has the
+    /// recommended length if that is less.
     ///
     /// ```
     /// # use demask::{Options, Settings};
@@ -25,8 +26,7 @@ settings! {
     ] {
         /// Positions to decode: the canvas, which under full attention is an input of the answer.
         gen_length: usize, "N";
-        /// Tokens that the answer may have at most. It sets the canvas of causal and block-causal models; under full attention
-        /// the canvas has the recommended length if that is less, whatever this is.
+        /// Tokens that the answer may have at most.
         max_tokens: usize, "N";
         /// Positions of a block.
         block_length: usize, "N";

@@ -112,7 +112,9 @@ mod tests {
 
     fn base(typed: &[(&'static str, &str)]) -> DecodeArgs {
         let mut decode = DecodeArgs::default();
-        typed.iter().for_each(|&(name, text)| decode.options.replace(name, text));
+        for &(name, text) in typed {
+            decode.options.replace(name, text);
+        }
         decode
     }
 

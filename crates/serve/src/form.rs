@@ -69,7 +69,7 @@ pub struct Choice<'a> {
     /// Its text.
     pub text: String,
     /// Log-probabilities, if they are wanted.
-    pub logprobs: Option<Option<Value>>,
+    pub logprobs: Option<Value>,
     /// Word for how it ended.
     pub finish: &'static str,
     /// Reason why it ended.

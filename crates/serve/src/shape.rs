@@ -189,7 +189,8 @@ impl Shape {
 
     /// A choice of a whole body.
     fn choice(&self, index: usize, generation: &Generation, tokenizer: Option<&Tokenizer>) -> Value {
-        let logprobs = self.wishes.logprobs.then(|| logprobs::from(self.form, generation, 0, tokenizer));
+        let wanted = self.wishes.logprobs;
+        let logprobs = wanted.then(|| logprobs::from(self.form, generation, 0, tokenizer)).flatten();
         let mut choice = self.form.choice(Choice {
             index,
             text: format!("{}{}", self.echo_of(index), self.text_of(generation)),

@@ -71,13 +71,12 @@ pub trait Settings: Clone + Default + Sized {
 
     /// Returns the refusal of a name that no setting has.
     fn unknown(name: &str) -> SettingError {
-        match Self::REMOVED.iter().find(|(removed, ..)| names::same(removed, name)) {
-            Some(&(name, version, instead)) => SettingError::Removed { name, version, instead },
-            None => {
-                let known = Self::FIELDS.iter().map(|field| field.name).collect();
-                names::UnknownName { what: Self::WHAT, found: name.to_owned(), known }.into()
-            }
-        }
+        let removed = Self::REMOVED.iter().find(|(removed, ..)| names::same(removed, name));
+        let unknown = || {
+            let known = Self::FIELDS.iter().map(|field| field.name).collect();
+            names::UnknownName { what: Self::WHAT, found: name.to_owned(), known }.into()
+        };
+        removed.map_or_else(unknown, |&(name, version, instead)| SettingError::Removed { name, version, instead })
     }
 }
 

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::{
-    Guides, List, SettingError, Settings,
+    Field, Guides, List, SettingError, Settings,
     layers::{Layered, Origin},
     settings,
     toml::{FileError, Reader},
@@ -79,7 +79,7 @@ fn a_wrong_value_is_refused_with_what_was_found_and_expected() {
 
 #[test]
 fn help_and_defaults_follow_from_the_declaration() {
-    let help: Vec<String> = Mill::FIELDS.iter().take(3).map(|field| field.help()).collect();
+    let help: Vec<String> = Mill::FIELDS.iter().take(3).map(Field::help).collect();
     let expected =
         ["Number of sails [default: 4]", "Speed of the stones; see sails", "Grains that it grinds [default: all]"];
     assert_eq!(help, expected);

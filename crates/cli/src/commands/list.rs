@@ -1,6 +1,7 @@
 //! `demask list`: the models in the hub's cache, and whether there is memory for them.
 
 use std::{
+    fmt::Write,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -142,7 +143,7 @@ fn told(lines: &[Line]) -> String {
                 format!("{family}, needs {}{fits}", output::bytes(needs.unwrap_or(0)))
             }
         };
-        text += &format!("{:<name$}  {bytes:>size$}  {about}\n", line.name);
+        let _ = writeln!(text, "{:<name$}  {bytes:>size$}  {about}", line.name);
     }
     text
 }

@@ -385,7 +385,7 @@ fn long_templates_run_where_there_is_little_room() {
 fn calls_that_are_not_understood() {
     let none = "no command given: --help lists them; demask generate \"PROMPT\" answers a prompt";
     refused(&demask(&[]), 2, none);
-    refused(&demask(&["gpu"]), 2, "unrecognized subcommand 'gpu' (--help lists what there is)");
+    refused(&demask(&["zebra"]), 2, "unrecognized subcommand 'zebra' (--help lists what there is)");
     for (typed, name) in [
         (&["eval", "wordmath", "--limit", "2"][..], "eval"),
         (&["recipe", "list"], "recipe"),

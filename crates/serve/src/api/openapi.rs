@@ -48,7 +48,7 @@ fn described(endpoints: &[&Endpoint], limits: &Limits) -> Value {
 }
 
 /// The paths of an endpoint, each with its name.
-fn paths_of<'e>(endpoint: &'e Endpoint) -> impl Iterator<Item = (&'e Endpoint, &'static str, &'static str)> {
+fn paths_of(endpoint: &Endpoint) -> impl Iterator<Item = (&Endpoint, &'static str, &'static str)> {
     endpoint.paths.iter().map(move |(path, name)| (endpoint, *path, *name))
 }
 
