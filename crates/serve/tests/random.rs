@@ -122,6 +122,7 @@ fn nearly_right() -> impl Strategy<Value = (usize, Map<String, Value>)> {
         json!({"context": "Ada has", "continuation": " 3", "draws": 2}),
         json!({"prompt": "Ada"}),
         json!({"tokens": [3, 4]}),
+        json!({"messages": [{"role": "user", "content": "Ada"}]}),
     ];
     (0..PATHS.len(), vec((name(), value()), 0..3)).prop_map(move |(index, entries)| {
         let mut map = start[index].as_object().unwrap().clone();
