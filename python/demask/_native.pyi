@@ -249,7 +249,7 @@ class Service:
     """
     An OpenAI-compatible server over an engine, without sockets.
     """
-    def __new__(cls, /, engine: Engine, names: SupportsGetItem[int, str], keys: str | None, page: bool, limits: SupportsGetItem[int, tuple[str, SupportsIndex]]) -> Service:
+    def __new__(cls, /, engine: Engine, names: SupportsGetItem[int, str], keys: str | None, page: bool, limits: "dict[str, Any]") -> Service:
         """
         Serves an engine. `limits` has bounds by their names, `keys` one a line.
         """
@@ -456,7 +456,7 @@ def open(model: str | PathLike[str] | None, keywords: "dict[str, Any]", progress
 
 def option_fields() -> str:
     """
-    The options of a generation, as JSON: for each its name, what it takes and what it is about.
+    Declared settings as JSON, by the struct that has them: for each its name, what it takes, its default and what it is about.
     """
 
 def score(engine: Engine, context: "tuple[str, Any]", continuation: str, how: tuple[SupportsIndex, SupportsFloat | SupportsIndex, SupportsIndex, SupportsIndex | None]) -> tuple[float, int, list[tuple[float | None, list[tuple[int, float]]]], int, float, float, int]:

@@ -58,6 +58,7 @@ impl Service {
 impl Service {
     /// Serves an engine. `limits` has bounds by their names, `keys` one a line.
     #[new]
+    #[pyo3(signature = (engine, names, keys, page, limits: "dict[str, Any]"))]
     fn new(
         py: Python<'_>,
         engine: Py<Engine>,
