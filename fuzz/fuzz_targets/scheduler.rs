@@ -26,7 +26,7 @@ use demask::{
         step::DeviceId,
     },
 };
-use job::{Job, Manner, Part};
+use job::{Manner, Part, Steps};
 use libfuzzer_sys::fuzz_target;
 use machine::Machine;
 
@@ -99,7 +99,7 @@ fn run(bytes: &[u8]) {
                 let count = 1 + script.next(5);
                 let parts = (0..count).map(|_| script.part()).collect();
                 let manner = script.manner();
-                let job = Job::new(name, positions, parts, manner);
+                let job = Steps::new(name, positions, parts, manner);
                 let class = Class {
                     priority: i32::from(script.next(2)),
                     weight: f64::from(1 + script.next(4)),
@@ -113,7 +113,7 @@ fn run(bytes: &[u8]) {
                         manners.insert(id, manner);
                     }
                     Err(Refused { request, .. }) => {
-                        assert_eq!(request.job_as::<Job>().expect("a job").name, name, "it is handed back");
+                        assert_eq!(request.job_as::<Steps>().expect("a job").name, name, "it is handed back");
                     }
                 }
             }

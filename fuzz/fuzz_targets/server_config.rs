@@ -1,59 +1,48 @@
 //! Any text as the file of `demask serve`, and as its file of keys: settings or an error of one line.
 #![no_main]
 
-#[path = "../../crates/cli/src/serve_file.rs"]
-mod serve_file;
-#[path = "../../crates/cli/src/args/serve.rs"]
-#[allow(dead_code)]
-mod serve_flags;
+use std::path::Path;
 
-use demask_serve::Keys;
+use demask::{LoadOptions, Settings};
+use demask_serve::{Keys, ServeOptions};
+use demask_settings::{
+    layers::Layered,
+    toml::{FileError, Reader},
+};
 use libfuzzer_sys::fuzz_target;
-use serve_flags::{ServeArgs, fill_shared, shared_lines};
 
-/// The model's flags, as the command has them.
-#[derive(Debug, Default)]
-pub struct SharedArgs {
-    model: Option<String>,
-    family: Option<String>,
-    device: Option<String>,
-    dtype: Option<String>,
-    quantize: Option<String>,
-    activations: Option<String>,
-    threads: Option<usize>,
-}
+type Read = (Layered<LoadOptions>, Layered<ServeOptions>);
 
-/// Settings of a file, written as a file; none if it is refused.
-fn read(text: &str) -> Option<String> {
-    let entries = match serve_file::entries(text) {
-        Ok(entries) => entries,
-        Err(refused) => {
-            assert!(!refused.contains('\n'), "{refused:?}");
-            return None;
-        }
-    };
-    let (mut shared, mut args) = (SharedArgs::default(), ServeArgs::default());
-    for (name, text) in entries {
-        let known = match fill_shared(&mut shared, &name, &text) {
-            Ok(false) => args.fill(&name, &text),
-            other => other,
-        };
-        match known {
-            Ok(true) => {}
-            Ok(false) => return None,
-            Err(expected) => {
-                assert!(!expected.contains('\n'), "{expected:?}");
-                return None;
-            }
+/// Settings of a file; none where a key is unknown.
+fn read(text: &str) -> Result<Option<Read>, FileError> {
+    let (mut model, mut server) = (Layered::new(LoadOptions::default()), Layered::new(ServeOptions::default()));
+    for entry in (Reader { path: Path::new("serve.toml"), text }).parse()?.entries() {
+        if !model.add_entry(entry)? && !server.add_entry(entry)? {
+            return Ok(None);
         }
     }
-    Some([shared_lines(&shared), args.lines()].concat().join("\n"))
+    Ok(Some((model, server)))
+}
+
+fn values((model, server): &Read) -> String {
+    let json = |settings: serde_json::Result<String>| settings.expect("settings are JSON");
+    json(serde_json::to_string(model.settings())) + &json(serde_json::to_string(server.settings()))
 }
 
 fuzz_target!(|text: &str| {
-    // What was read and written down is read as the same.
-    if let Some(written) = read(text) {
-        assert_eq!(read(&written).as_deref(), Some(&*written), "{text:?}");
+    match read(text) {
+        // What was read and written down is read as the same.
+        Ok(Some(settings)) => {
+            let written = [settings.0.lines(), settings.1.lines()].concat().join("\n");
+            let again = read(&written).ok().flatten().expect("it was written by the program");
+            // Defaults are written, too: they are set only where the text said so.
+            let mut filled = settings.1.settings().clone();
+            filled.fill(again.1.settings().clone());
+            assert_eq!(&filled, again.1.settings(), "{text:?}");
+            assert_eq!(settings.0.settings(), again.0.settings(), "{text:?}: {}", values(&settings));
+        }
+        Ok(None) => {}
+        Err(refused) => assert!(!refused.to_string().contains('\n'), "{refused}"),
     }
     if let Err(error) = Keys::parse(text) {
         assert!(!error.to_string().contains('\n'));

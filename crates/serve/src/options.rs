@@ -1,18 +1,18 @@
 //! Settings of a server, whether they come from flags, the environment, a file or a program.
 
+#[cfg(feature = "http")]
+use std::{net::IpAddr, time::Duration};
 use std::{
-    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    net::{SocketAddr, ToSocketAddrs},
     path::PathBuf,
-    time::Duration,
 };
 
 use demask::SettingError;
 use demask_settings::{List, settings};
 
-use crate::{
-    Limits,
-    http::{HttpConfig, host, origin},
-};
+use crate::Limits;
+#[cfg(feature = "http")]
+use crate::http::{HttpConfig, host, origin};
 
 /// Longest time that a setting may name: a year, in seconds.
 const YEAR: u64 = 365 * 24 * 60 * 60;
@@ -112,6 +112,7 @@ impl ServeOptions {
     ///
     /// # Errors
     /// If a list is empty, or has a name that no client sends.
+    #[cfg(feature = "http")]
     pub fn http(&self, address: IpAddr) -> Result<HttpConfig, SettingError> {
         let hosts = names("allowed_host", self.allowed_host.as_ref(), host)?;
         let origins = names("cors_origin", self.cors_origin.as_ref(), origin)?;
@@ -121,6 +122,7 @@ impl ServeOptions {
 }
 
 /// The names of a setting, each as requests have it: one that never takes effect is refused before anything is served.
+#[cfg(feature = "http")]
 fn names(
     setting: &str,
     list: Option<&List>,
@@ -160,6 +162,7 @@ impl Default for Limits {
     }
 }
 
+#[cfg(feature = "http")]
 impl HttpConfig {
     pub(crate) fn of(options: &ServeOptions, address: IpAddr) -> Self {
         let mut hosts = Vec::new();
@@ -186,6 +189,7 @@ impl HttpConfig {
     }
 }
 
+#[cfg(feature = "http")]
 impl Default for HttpConfig {
     /// The bounds for an address that other machines reach: requests may be sent to any name.
     fn default() -> Self {
