@@ -51,7 +51,7 @@ impl LoadOptions {
     pub fn check(&self) -> Result<(), SettingError> {
         let says = |message: &str| Err(SettingError::Content(message.to_owned()));
         match (&self.model, &self.adapter) {
-            // What was to name the model did not: the demo is nobody's choice.
+            // An empty name is a mistake, and no choice of the demo.
             (Some(name), _) if name.trim().is_empty() => says(
                 "the model has an empty name: give a folder, a GGUF file or an id of a hub, or omit `model` for the demo",
             ),

@@ -22,7 +22,7 @@ use demask_terminal::{
     Program, assumed, canvas, env, exit, files, interrupt, load, output, packaging, progress, settings, told,
 };
 
-/// What is this program's own.
+/// The program's parser, its names and its errors.
 const PROGRAM: Program = Program {
     command: args::command,
     pages: args::PAGES,

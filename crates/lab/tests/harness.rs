@@ -7,7 +7,7 @@ pub use demask_testkit::program::{Run, project, questions, refused};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_demask-lab");
 
-/// The program, away from the settings of whoever runs the tests and from the network.
+/// The program, without the settings of the user who runs the tests, and without the network.
 pub fn command(arguments: &[&str]) -> Command {
     program::command(PROGRAM, arguments)
 }

@@ -18,7 +18,7 @@ use crate::{
 /// A refusal of what an earlier version had: the command above it, its name, or its flag, and the line.
 pub type Removed = (&'static str, &'static str, &'static str);
 
-/// What is a program's own.
+/// A program: its parser, its names and its errors.
 #[derive(Clone, Copy)]
 pub struct Program {
     /// Its parser.

@@ -17,6 +17,7 @@ use crate::{
     args::{DecodeArgs, GenerateArgs, Group, OfModel, SharedArgs},
     env,
     exit::usage,
+    help::DEVICE,
     load::{Source, load},
     output::Screen,
 };
@@ -42,6 +43,14 @@ impl Settings {
         let mut model = Layered::new(shared.model.settings()?);
         model.add_environment(OfModel::has, |name| std::env::var_os(name))?;
         Self::of(shared, &model)
+    }
+
+    /// Reads the shared flags and the environment for a command without a model: a model or an adapter that the environment names
+    /// is of other commands.
+    pub fn of_machine(shared: &SharedArgs) -> anyhow::Result<Self> {
+        let mut machine = Layered::new(shared.model.settings()?);
+        machine.add_environment(|name| DEVICE.contains(&name), |name| std::env::var_os(name))?;
+        Self::of(shared, &machine)
     }
 
     /// Makes them of a model's settings from all sources.

@@ -42,7 +42,7 @@ impl From<Output> for Run {
     }
 }
 
-/// A program, away from the settings of whoever runs the tests and from the network.
+/// A program, without the settings of the user who runs the tests, and without the network.
 pub fn command(program: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     for name in ["DEMASK_ISA", "HF_ENDPOINT", "HF_HUB_CACHE", "HF_TOKEN", "HF_TOKEN_PATH"] {

@@ -25,9 +25,9 @@ pub fn run(Cli { shared, command: asked }: Cli) -> anyhow::Result<()> {
         // Its file and environment may name the model, too.
         Command::Serve(args) => serve::run(&shared, &args),
         Command::Inspect(args) => inspect::run(shared, &args),
-        Command::Pull(args) => pull::run(settings()?.screen, &args),
-        Command::List => list::run(&settings()?),
-        Command::Doctor => doctor::run(&settings()?),
+        Command::Pull(args) => pull::run(Settings::of_machine(&shared)?.screen, &args),
+        Command::List => list::run(&Settings::of_machine(&shared)?),
+        Command::Doctor => doctor::run(&Settings::of_machine(&shared)?),
         Command::Health(args) => health::run(&args),
         Command::Completions(args) => packaging::completions(command(), &args),
         Command::Man(args) => packaging::man(command(), demask_terminal::env::help(KNOBS), &args),

@@ -180,6 +180,24 @@ fn what_cannot_be_served_is_told_in_one_line() {
 }
 
 #[test]
+fn variables_of_a_model_are_of_commands_with_a_model() {
+    let run = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let output = command(arguments).envs(variables.iter().copied()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let adapter = [("DEMASK_ADAPTER", "org/adapter")];
+    for machine in ["list", "doctor"] {
+        assert_eq!(run(&[machine], &adapter).0, Some(0), "{machine}");
+    }
+    let (code, told) = run(&["generate", "-q", QUESTION], &adapter);
+    assert_eq!((code, told.contains("goes with a model, and no model is named")), (Some(2), true), "{told}");
+    let (code, told) = run(&["generate", "-q", QUESTION], &[("DEMASK_MODEL", "/nowhere")]);
+    assert!(code != Some(0) && told.contains("/nowhere"), "{told}");
+    let (code, told) = run(&["list"], &[("DEMASK_DEVICE", "gpu")]);
+    assert_eq!((code, told.contains("device \"gpu\" is unknown")), (Some(2), true), "{told}");
+}
+
+#[test]
 fn variables_are_read_as_flags_are() {
     for (name, text, told) in [
         ("DEMASK_PORT", "x", "DEMASK_PORT is \"x\", expected a whole number from 0 to 65535"),

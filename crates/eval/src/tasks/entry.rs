@@ -164,7 +164,7 @@ fn whole_name(value: &Json) -> Option<String> {
     value.as_number().map(ToString::to_string)
 }
 
-/// What the first group of a pattern finds in a field's text.
+/// Returns the text that the first group of a pattern finds in a field's text.
 fn matched(state: &State<'_, '_>, field: &str, pattern: &str, expected: &str) -> Result<String, Error> {
     let text = read(state, &[field.into()], "text", text)?;
     let found = regex(pattern)?

@@ -273,7 +273,7 @@ fn known_task(entry: &Entry<'_>, name: &str) -> Result<&'static Task, FileError>
     })
 }
 
-/// What the words of a task see: its subjects, listed or with what is said of each, and its instructions.
+/// Names that the words of a task may use: its subjects, listed or described, and its instructions.
 fn scope(table: &Table<'_>, base: Option<&'static Task>) -> Result<&'static Scope, FileError> {
     let base = base.map(|base| base.styles[0].scope);
     let (names, subjects) = match table.get("subjects").map(|entry| (entry, entry.as_table())) {
@@ -373,7 +373,7 @@ fn rule(table: &Table<'_>, base: Option<Rule>) -> Result<Rule, FileError> {
     }
 }
 
-/// What a rule judges.
+/// Kind of answer that a rule judges.
 fn kind(rule: Rule) -> &'static str {
     match rule {
         Rule::Number(_) => "a number",

@@ -53,7 +53,7 @@ impl Reading {
     }
 }
 
-/// What the expressions gave.
+/// Values of the expressions.
 struct Parts(Vec<(&'static str, Value)>);
 
 impl Parts {

@@ -112,7 +112,7 @@ pub struct Likelihood {
     pub(super) context: Words,
     /// The option.
     pub(super) option: Words,
-    /// Exemplars if nobody says how many (LLaDA's and Dream's evaluation).
+    /// Number of exemplars by default (LLaDA's and Dream's evaluation).
     pub shots: usize,
     pub(super) scope: &'static Scope,
 }
@@ -149,12 +149,12 @@ impl Likelihood {
     }
 }
 
-/// What the words of a task see beside the problem.
+/// Values that the words of a task may use beside the problem.
 #[derive(Debug)]
 pub(super) struct Scope {
     /// Names of its subjects.
     pub names: Vec<&'static str>,
-    /// What is said of each, if anything is.
+    /// Description of each, if it has one.
     pub subjects: Value,
     /// How its problems are worded as instructions.
     pub instruction: Option<Instruction>,

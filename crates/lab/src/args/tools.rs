@@ -82,6 +82,13 @@ pub enum BenchCommand {
     Generate(Box<BenchGenerateArgs>),
 }
 
+impl BenchCommand {
+    /// Returns whether it measures a model.
+    pub fn has_model(&self) -> bool {
+        matches!(self, Self::Step(_) | Self::Generate(_))
+    }
+}
+
 /// `demask-lab bench linear`.
 #[derive(Debug, Args)]
 pub struct LinearArgs {

@@ -23,17 +23,18 @@ pub fn run(Cli { shared, command: asked }: Cli) -> anyhow::Result<()> {
         Command::Bench(args) => bench::shared(shared, &args.command)?,
         _ => shared,
     };
-    let settings = || Settings::resolve(&shared);
+    let (settings, machine) = (|| Settings::resolve(&shared), || Settings::of_machine(&shared));
     match asked {
         Command::Eval(args) => eval::run(&settings()?, &args),
         // They are text: no model is needed.
         Command::Recipe(args) => recipe::run(shared.json, &args),
-        Command::Report(args) => report::run(&settings()?, &args),
+        Command::Report(args) => report::run(&machine()?, &args),
         Command::Tune(args) => tune::run(&settings()?, &args),
-        Command::Bench(args) => bench::run(&settings()?, &args.command),
+        Command::Bench(args) if args.command.has_model() => bench::run(&settings()?, &args.command),
+        Command::Bench(args) => bench::run(&machine()?, &args.command),
         Command::Analyze(args) => analyze::run(&settings()?, &args.command),
         Command::Trace(args) => trace::run(&args),
-        Command::Synth(args) => synth::run(&settings()?, &args),
+        Command::Synth(args) => synth::run(&machine()?, &args),
         Command::Logits(args) => logits::run(&settings()?, &args),
         Command::Cost(args) => cost::run(&settings()?, &args),
         Command::Completions(args) => packaging::completions(command(), &args),

@@ -163,7 +163,7 @@ impl Group for OfModel {
     }
 }
 
-/// What else `serve` says of its model.
+/// Settings of the model that `serve` alone has.
 #[derive(Debug)]
 pub enum OfServedModel {}
 

@@ -205,7 +205,7 @@ impl Row {
         })
     }
 
-    /// A guide stands beside a decoder that wants one; the defaults' guide only there.
+    /// Refuses a guide without a decoder that wants one, and drops that of the defaults there.
     fn guide(&self, asks: &[Asking], model: &mut ModelSpec) -> Result<(), FileError> {
         let wanted = asks.iter().any(|ask| ask.options.wants_guide());
         let name = &self.name;
