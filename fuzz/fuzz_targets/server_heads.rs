@@ -3,7 +3,7 @@
 
 mod server;
 
-use bytes::Bytes;
+use axum::body::Body;
 use http::Request;
 use libfuzzer_sys::fuzz_target;
 
@@ -16,10 +16,7 @@ fuzz_target!(|input: &[u8]| {
         request = request.header(&line[..at], &line[at + 1..]);
     }
     // What HTTP itself does not allow never comes so far.
-    let Ok(request) = request.body(()) else { return };
-    let (head, ()) = request.into_parts();
-    match server::service().open(&head) {
-        Ok(entry) => server::check(server::service().handle(entry, &Bytes::from_static(b"{\"prompt\": \"Ada\"}"))),
-        Err(response) => server::check_response(&response),
+    if let Ok(request) = request.body(Body::from("{\"prompt\": \"Ada\"}")) {
+        server::check(request);
     }
 });

@@ -18,12 +18,6 @@ __all__ = ["HttpResponse", "Service"]
 Headers = Union[Mapping[str, str], Mapping[bytes, bytes], Iterable[tuple[Union[str, bytes], Union[str, bytes]]]]
 """Names and values of a request's headers."""
 
-HEARTBEAT = b":\n\n"
-"""An empty message of an event stream, for readers that would take silence for the end."""
-
-SILENCE = 15.0
-"""Seconds of a stream's silence after which a heartbeat is sent."""
-
 
 class HttpResponse(AsyncClosing):
     """A response: its head, and an asynchronous iterator over its body.
@@ -56,12 +50,10 @@ class HttpResponse(AsyncClosing):
             there, piece = self._reply.chunk(bell, number)
             return (piece,) if there else None
 
-        found = await waiting().until(look, SILENCE if self._reply.streams else None)
-        if found is None:
-            return HEARTBEAT
-        if found[0] is None:
+        (piece,) = await waiting().until(look)
+        if piece is None:
             raise StopAsyncIteration
-        return found[0]
+        return piece
 
     async def read(self) -> bytes:
         """Returns the rest of the body."""
@@ -103,7 +95,7 @@ class Service:
         if isinstance(body, str):
             raise TypeError("body is of type str, expected bytes: use body.encode()")
         reply = self._native.handle(method, path, _pairs(headers), bytes(memoryview(body)))
-        status, pairs = (await waiting().until(reply.head)) or (500, [])
+        status, pairs = await waiting().until(reply.head)
         return HttpResponse(reply, status, pairs)
 
     def drain(self) -> None:

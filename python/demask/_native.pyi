@@ -206,17 +206,12 @@ class Reply:
         """
     def chunk(self, /, bell: Bell, number: SupportsIndex) -> tuple[bool, bytes | None]:
         """
-        Reports whether the next piece of the body is there, with that piece, `None` behind the end. If it is not, the
+        Reports whether the next piece of the body is there, with that piece, `None` after the end. If it is not, the
         bell rings with this number once it is.
         """
     def head(self, /, bell: Bell, number: SupportsIndex) -> tuple[int, list[tuple[str, str]]] | None:
         """
         Status and headers, or `None`, and the bell rings with this number once they are known.
-        """
-    @property
-    def streams(self, /) -> bool:
-        """
-        Reports whether its body comes in pieces.
         """
 
 @final
@@ -264,7 +259,7 @@ class Service:
         """
     def handle(self, /, method: str, path: str, headers: SupportsGetItem[int, tuple[SupportsGetItem[int, SupportsIndex], SupportsGetItem[int, SupportsIndex]]], body: bytes) -> Reply:
         """
-        Serves one request. Prompts are put into tokens here, without the interpreter.
+        Serves one request, once its head is asked for.
         """
 
 @final

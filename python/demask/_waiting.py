@@ -32,18 +32,14 @@ class Waiting:
             if future is not None and not future.done():
                 future.set_result(None)
 
-    async def until(self, look: Callable[[Bell, int], T | None], silence: float | None = None) -> T | None:
-        """Waits until `look(bell, number)` finds something, and returns it; `None` after so many seconds without."""
+    async def until(self, look: Callable[[Bell, int], T | None]) -> T:
+        """Waits until `look(bell, number)` finds something, and returns it."""
         number = next(self._numbers)
         loop = asyncio.get_running_loop()
-        ends = None if silence is None else loop.time() + silence
         try:
             while (found := look(self._bell, number)) is None:
                 future = self._futures[number] = loop.create_future()
-                if ends is None:
-                    await future
-                elif not (await asyncio.wait([future], timeout=max(0.0, ends - loop.time())))[0]:
-                    return None
+                await future
             return found
         finally:
             self._futures.pop(number, None)

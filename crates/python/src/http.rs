@@ -1,17 +1,27 @@
 //! The server's request layer without sockets, as the Python half awaits it.
 
 use std::{
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
 };
 
+use axum::{
+    Router,
+    body::{Body, HttpBody},
+    response::Response,
+};
 use bytes::Bytes;
-use demask_serve::{Keys, Limits, Pending, ServeOptions, ServiceConfig};
-use http::{HeaderName, HeaderValue, Method, Request, Response, Uri};
+use demask_serve::{Keys, Limits, ServeOptions, ServiceConfig, http::HttpConfig};
+use http::{HeaderName, HeaderValue, Method, Request, Uri, response::Parts};
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict},
 };
+
+use tokio::runtime;
+use tower::ServiceExt;
 
 use crate::{
     bell::Bell,
@@ -25,21 +35,33 @@ use crate::{
 pub struct Service {
     engine: Py<Engine>,
     service: demask_serve::Service,
+    router: Router,
+    runtime: Arc<Runtime>,
+}
+
+/// The clock and the threads of requests. Dropped, it waits for none of them.
+struct Runtime(Option<runtime::Runtime>);
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// A response on its way. Dropping it cancels its answers before the next forward.
 #[pyclass(frozen, module = "demask._native")]
 pub struct Reply {
     state: Mutex<State>,
+    runtime: Arc<Runtime>,
 }
 
 enum State {
-    /// Waiting for the whole body.
-    Pending(Box<Pending>),
-    /// Complete: the head is known, the body not yet read.
-    Whole(Response<Bytes>),
-    /// Streaming: the body comes in pieces.
-    Stream(Response<()>, Box<demask_serve::EventStream>),
+    /// Waiting for the head.
+    Waiting(Pin<Box<dyn Future<Output = Response> + Send>>),
+    /// The head is known, and the body comes in pieces.
+    Body(Parts, Body),
     /// Over: there is no more of it.
     Over,
 }
@@ -75,10 +97,13 @@ impl Service {
                 ServiceConfig { names, limits, keys: Arc::new(keys), page, weights, ..ServiceConfig::default() };
             demask_serve::Service::new(engine, config)
         })?;
-        Ok(Self { engine, service })
+        // What a program reads goes to no socket: each step of an answer may be a message of its own.
+        let router = service.router(HttpConfig { stream_interval: Duration::ZERO, ..HttpConfig::default() });
+        let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build()?;
+        Ok(Self { engine, service, router, runtime: Arc::new(Runtime(Some(runtime))) })
     }
 
-    /// Serves one request. Prompts are put into tokens here, without the interpreter.
+    /// Serves one request, once its head is asked for.
     fn handle(
         &self,
         py: Python<'_>,
@@ -88,20 +113,11 @@ impl Service {
         body: &[u8],
     ) -> PyResult<Reply> {
         self.engine.get().handle(py)?;
-        let (head, ()) = request(method, path, &headers)?.into_parts();
-        let body = Bytes::copy_from_slice(body);
-        let state = py.detach(|| match self.service.open(&head) {
-            Err(response) => State::Whole(*response),
-            Ok(_) if body.len() > self.service.limits().body_bytes => {
-                State::Whole(self.service.refuse(&self.service.too_large(body.len() as u64)))
-            }
-            Ok(entry) => match self.service.handle(entry, &body) {
-                demask_serve::Reply::Whole(response) => State::Whole(response),
-                demask_serve::Reply::Pending(pending) => State::Pending(Box::new(pending)),
-                demask_serve::Reply::Stream(head, events) => State::Stream(head, events),
-            },
-        });
-        Ok(Reply { state: Mutex::new(state) })
+        let request = request(method, path, &headers)?.map(|()| Body::from(body.to_vec()));
+        let router = self.router.clone();
+        let response = async move { router.oneshot(request).await.unwrap_or_else(|never| match never {}) };
+        let state = Mutex::new(State::Waiting(Box::pin(response)));
+        Ok(Reply { state, runtime: Arc::clone(&self.runtime) })
     }
 
     /// Refuses new requests from now on; what is on its way goes on.
@@ -150,16 +166,48 @@ fn request(method: &str, path: &str, headers: &[(Vec<u8>, Vec<u8>)]) -> PyResult
 }
 
 impl Reply {
+    /// Looks at the state with the clock and the threads of requests at hand.
+    fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+        let _runtime = self.runtime.0.as_ref().map(runtime::Runtime::enter);
+        look(&mut self.lock())
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn head<T>(response: &Response<T>) -> Head {
+impl State {
+    /// Waits for the head, and returns it; none where the request was given up.
+    fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<Option<Head>> {
+        if let Self::Waiting(response) = self {
+            let (head, body) = ready!(response.as_mut().poll(context)).into_parts();
+            *self = Self::Body(head, body);
+        }
+        Poll::Ready(match self {
+            Self::Body(head, _) => Some(shown(head)),
+            Self::Waiting(_) | Self::Over => None,
+        })
+    }
+
+    /// Waits for the next piece of the body, and returns it; none after the end.
+    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let Self::Body(_, body) = self else { return Poll::Ready(None) };
+        while let Some(frame) = ready!(Pin::new(&mut *body).poll_frame(context)) {
+            if let Ok(piece) = frame.map_err(drop).and_then(|frame| frame.into_data().map_err(drop)) {
+                return Poll::Ready(Some(piece));
+            }
+        }
+        *self = Self::Over;
+        Poll::Ready(None)
+    }
+}
+
+fn shown(head: &Parts) -> Head {
     let header = |(name, value): (&HeaderName, &HeaderValue)| {
         (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
     };
-    (response.status().as_u16(), response.headers().iter().map(header).collect())
+    (head.status.as_u16(), head.headers.iter().map(header).collect())
 }
 
 #[pymethods]
@@ -167,47 +215,25 @@ impl Reply {
     /// Status and headers, or `None`, and the bell rings with this number once they are known.
     fn head(&self, py: Python<'_>, bell: &Bell, number: u64) -> PyResult<Option<Head>> {
         let waker = Waker::from(bell.ringer(number));
-        let mut state = self.lock();
-        if let State::Pending(pending) = &mut *state {
-            match pending.poll(&mut Context::from_waker(&waker)) {
-                Poll::Pending => return Ok(None),
-                Poll::Ready(response) => *state = State::Whole(response),
-            }
-        }
-        match &*state {
-            State::Whole(response) => Ok(Some(head(response))),
-            State::Stream(response, _) => Ok(Some(head(response))),
-            State::Pending(_) | State::Over => Err(exception(py, "Cancelled", "the request was given up: ask again")),
+        match self.with(|state| state.poll_head(&mut Context::from_waker(&waker))) {
+            Poll::Pending => Ok(None),
+            Poll::Ready(Some(head)) => Ok(Some(head)),
+            Poll::Ready(None) => Err(exception(py, "Cancelled", "the request was given up: ask again")),
         }
     }
 
-    /// Reports whether the next piece of the body is there, with that piece, `None` behind the end. If it is not, the
+    /// Reports whether the next piece of the body is there, with that piece, `None` after the end. If it is not, the
     /// bell rings with this number once it is.
     fn chunk<'py>(&self, py: Python<'py>, bell: &Bell, number: u64) -> (bool, Option<Bound<'py, PyBytes>>) {
         let waker = Waker::from(bell.ringer(number));
-        let mut state = self.lock();
-        let piece = match &mut *state {
-            State::Stream(_, events) => match events.poll(&mut Context::from_waker(&waker)) {
-                Poll::Pending => return (false, None),
-                Poll::Ready(piece) => piece,
-            },
-            State::Whole(response) => Some(std::mem::take(response.body_mut())).filter(|body| !body.is_empty()),
-            State::Pending(_) | State::Over => None,
-        };
-        if piece.is_none() {
-            *state = State::Over;
+        match self.with(|state| state.poll_piece(&mut Context::from_waker(&waker))) {
+            Poll::Pending => (false, None),
+            Poll::Ready(piece) => (true, piece.map(|piece| PyBytes::new(py, &piece))),
         }
-        (true, piece.map(|piece| PyBytes::new(py, &piece)))
-    }
-
-    /// Reports whether its body comes in pieces.
-    #[getter]
-    fn streams(&self) -> bool {
-        matches!(&*self.lock(), State::Stream(..))
     }
 
     /// Cancels the request. Nothing happens if it is over.
     fn cancel(&self) {
-        *self.lock() = State::Over;
+        self.with(|state| *state = State::Over);
     }
 }

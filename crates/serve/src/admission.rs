@@ -120,7 +120,6 @@ impl Places {
     ///
     /// # Errors
     /// If no more large ones may wait.
-    #[cfg(feature = "http")]
     pub fn await_body(&mut self, is_small: bool) -> Result<(), Refusal> {
         let mut inside = self.admission.lock();
         if is_small {
@@ -140,7 +139,6 @@ impl Places {
     ///
     /// # Errors
     /// If the place was given back, and none is left.
-    #[cfg(feature = "http")]
     pub fn body_came(&mut self) -> Result<(), Refusal> {
         self.arrived();
         self.grow(1)
@@ -208,7 +206,6 @@ mod tests {
         admission.enter(0).unwrap();
     }
 
-    #[cfg(feature = "http")]
     #[test]
     fn bodies_on_their_way_leave_places() {
         let admission = Admission::new(4, &[1.0]);

@@ -252,7 +252,6 @@ impl Picture {
     }
 
     /// Returns how many positions may be shown at once: those of the answer, or those whose log-probabilities were not sent.
-    #[cfg(feature = "http")]
     pub fn length(&self) -> usize {
         let listed = self.commits.iter().skip(self.told).flatten().map(|commit| 1 + commit.top.len()).sum::<usize>();
         listed.max(self.tokens.len().saturating_sub(self.prompt_tokens))

@@ -11,7 +11,6 @@ pub fn now() -> u64 {
 }
 
 /// Returns the date as a header has it. It is read each time: a clock that is set back is followed.
-#[cfg(feature = "http")]
 pub fn header() -> http::HeaderValue {
     let text = httpdate::fmt_http_date(SystemTime::now());
     http::HeaderValue::try_from(text).unwrap_or_else(|_| http::HeaderValue::from_static(""))

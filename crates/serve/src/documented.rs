@@ -19,9 +19,21 @@ fn series() -> BTreeSet<String> {
     types
         .flat_map(|(name, kind)| match kind {
             "histogram" => ["_bucket", "_sum", "_count"].map(|end| format!("{name}{end}")).to_vec(),
+            "counter" => vec![format!("{name}_total")],
             _ => vec![name.to_owned()],
         })
         .collect()
+}
+
+/// Names of metrics that a server writes, as the manual has them.
+fn metrics() -> impl Iterator<Item = String> {
+    let text = Metrics::default().write("model", &EngineCounters::default(), (0, 1));
+    let types: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
+        .map(|(name, kind)| format!("{name}{}", if kind == "counter" { "_total" } else { "" }))
+        .collect();
+    types.into_iter()
 }
 
 /// Names of metrics in a text.
@@ -45,8 +57,7 @@ fn dashboard_and_alerts_name_metrics_that_there_are() {
 #[test]
 fn the_manual_has_each_metric_and_each_path() {
     let page = project("docs/serving.md");
-    let text = Metrics::default().write("model", &EngineCounters::default(), (0, 1));
-    for (name, _) in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')) {
+    for name in metrics() {
         assert!(page.contains(&format!("`{name}`")), "docs/serving.md lacks `{name}`");
     }
     let paths = ENDPOINTS.iter().flat_map(|endpoint| endpoint.paths.iter().map(|(path, _)| (&endpoint.method, path)));

@@ -87,7 +87,6 @@ impl Echo {
     }
 
     /// Returns how many tokens it has, each of their alternatives counted.
-    #[cfg(feature = "http")]
     pub fn length(&self) -> usize {
         self.entries().iter().map(|entry| 1 + entry.top.len()).sum()
     }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use demask::Tenant;
 
-use crate::{Refusal, admission::Places, path::Path};
+use crate::{Refusal, admission::Places};
 
 /// Facts about a request before anything is done for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub struct Entry {
     /// Number of its key, and the key's weight.
     pub(crate) key: usize,
     pub(crate) weight: f64,
-    /// The path that it came by.
-    pub(crate) path: Path,
+    /// The path that it came by, as it was sent.
+    pub(crate) path: String,
     /// What the head says of the body's form, if JSON is something else.
     pub(crate) foreign: Option<String>,
     pub(crate) places: Option<Places>,
@@ -38,7 +38,6 @@ impl Entry {
     ///
     /// # Errors
     /// If too many large bodies are waited for.
-    #[cfg(feature = "http")]
     pub(crate) fn await_body(&mut self, is_small: bool) -> Result<(), Refusal> {
         self.places.as_mut().map_or(Ok(()), |places| places.await_body(is_small))
     }
@@ -47,7 +46,6 @@ impl Entry {
     ///
     /// # Errors
     /// If no place is left for the request.
-    #[cfg(feature = "http")]
     pub(crate) fn body_came(&mut self) -> Result<(), Refusal> {
         self.places.as_mut().map_or(Ok(()), Places::body_came)
     }

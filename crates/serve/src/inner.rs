@@ -1,9 +1,6 @@
 //! State that all requests of a service share.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU8, Ordering},
-};
+use std::{future::pending, sync::Arc};
 
 use demask::{
     Handle, Model,
@@ -13,10 +10,24 @@ use demask::{
     },
 };
 
-use crate::{admission::Admission, config::ServiceConfig, date, metrics::Metrics};
+use tokio::sync::watch;
 
-const SERVING: u8 = 0;
-const DRAINING: u8 = 1;
+use crate::{
+    Refusal, admission::Admission, bodies::Bodies, config::ServiceConfig, date, lane::Lanes, metrics::Metrics,
+};
+
+/// Parts of a server's end, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ending {
+    /// Requests are served.
+    Serving,
+    /// Requests are refused, and connections are kept.
+    Refusing,
+    /// Connections close after what they serve.
+    Closing,
+    /// Requests that are not over are ended.
+    GivingUp,
+}
 
 /// State that all requests share.
 pub struct Inner {
@@ -24,7 +35,12 @@ pub struct Inner {
     pub(crate) config: ServiceConfig,
     pub(crate) metrics: Metrics,
     pub(crate) admission: Arc<Admission>,
-    phase: AtomicU8,
+    /// Bodies that are on their way or read.
+    pub(crate) bodies: Arc<Bodies>,
+    pub(crate) lanes: Lanes,
+    /// Each stream holds it, which counts them.
+    pub(crate) streams: Arc<()>,
+    ending: watch::Sender<Ending>,
     /// Model, weights and version, as responses have them.
     pub(crate) fingerprint: String,
     /// Decoders and cache policies that the model can be decoded with.
@@ -41,13 +57,42 @@ impl Inner {
         let name = handle.info().name();
         let fingerprint = format!("{name}-{:016x}-demask-{}", config.weights, env!("CARGO_PKG_VERSION"));
         let methods = methods(&handle);
-        let (metrics, phase) = (Metrics::default(), AtomicU8::new(SERVING));
-        Self { handle, config, metrics, admission, phase, fingerprint, methods, started: date::now() }
+        let bodies = Bodies::new(config.limits.all_bodies, config.limits.body_bytes, &config.keys.weights());
+        Self {
+            handle,
+            config,
+            metrics: Metrics::default(),
+            admission,
+            bodies,
+            lanes: Lanes::new(),
+            streams: Arc::default(),
+            ending: watch::Sender::new(Ending::Serving),
+            fingerprint,
+            methods,
+            started: date::now(),
+        }
     }
 
-    /// Refuses new requests from now on.
-    pub(crate) fn drain(&self) {
-        self.phase.store(DRAINING, Ordering::Relaxed);
+    /// Goes on to another part of the end.
+    pub(crate) fn end(&self, ending: Ending) {
+        self.ending.send_if_modified(|now| std::mem::replace(now, ending.max(*now)) < ending);
+    }
+
+    /// Waits until the end has come so far.
+    pub(crate) fn until(&self, far: Ending) -> impl Future<Output = ()> + Send + use<> {
+        let mut ending = self.ending.subscribe();
+        async move {
+            if ending.wait_for(|now| *now >= far).await.is_err() {
+                // The service is gone, and so is everything that could end.
+                pending::<()>().await;
+            }
+        }
+    }
+
+    /// Returns the refusal of a body of so many bytes.
+    pub(crate) fn too_large(&self, length: u64) -> Refusal {
+        let most = self.config.limits.body_bytes;
+        Refusal::too_large(format!("the body has {length} bytes or more, expected at most {most}"))
     }
 
     /// Returns the model's tokenizer, if it has one.
@@ -78,7 +123,7 @@ impl Inner {
 
     /// Returns whether new requests are taken.
     pub(crate) fn is_serving(&self) -> bool {
-        self.phase.load(Ordering::Relaxed) == SERVING
+        *self.ending.borrow() == Ending::Serving
     }
 }
 

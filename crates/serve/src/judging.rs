@@ -59,8 +59,9 @@ impl Judging {
     }
 
     /// Gives the request up.
-    pub fn fail(&mut self, refusal: &Refusal) {
-        self.account.failed(refusal);
+    pub fn fail(&mut self, refusal: Refusal) -> Refusal {
+        self.account.failed(&refusal);
+        refusal
     }
 
     /// Returns the body, once all are over.

@@ -1,14 +1,16 @@
 //! An OpenAI-compatible server for diffusion language models.
 //!
-//! [`Service`] has no sockets: the head of a request goes in, then its body, and a [`Reply`] comes out, whose body may be a
-//! stream. The module `http` (a feature) puts it on a socket. Every answer is, to the bit, the one that its request has alone.
+//! [`Service::router`] is an [`axum::Router`], which needs no socket; [`http::Server`] puts it on one. Every answer is, to the
+//! bit, the one that its request has alone.
 #![forbid(unsafe_code)]
 
 mod account;
 mod admission;
 mod answer;
+mod answers;
 mod api;
 mod ask;
+mod bodies;
 mod canvas;
 mod config;
 mod date;
@@ -19,27 +21,27 @@ mod endpoint;
 mod entry;
 mod fields;
 mod form;
-#[cfg(feature = "http")]
 pub mod http;
 mod inner;
 mod judging;
 mod keys;
+mod lane;
 mod limits;
 mod logprobs;
 mod media;
 mod metrics;
 mod names;
 mod options;
-mod path;
 mod random;
 mod refusal;
 mod response;
+mod router;
 mod run;
-mod served;
 mod service;
 mod shape;
 mod shares;
 mod stream;
+mod streaming;
 /// Locks of what threads share.
 mod sync {
     pub(crate) use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,5 +52,4 @@ pub use keys::{Key, KeyError, Keys};
 pub use limits::Limits;
 pub use options::ServeOptions;
 pub use refusal::Refusal;
-pub use service::{Opened, Pending, Reply, Service};
-pub use stream::{EventStream, HEARTBEAT};
+pub use service::Service;

@@ -1,6 +1,5 @@
 //! Settings of a server, whether they come from flags, the environment, a file or a program.
 
-#[cfg(feature = "http")]
 use std::{net::IpAddr, time::Duration};
 use std::{
     net::{SocketAddr, ToSocketAddrs},
@@ -10,9 +9,11 @@ use std::{
 use demask::SettingError;
 use demask_settings::{List, settings};
 
-use crate::Limits;
-#[cfg(feature = "http")]
-use crate::http::{HttpConfig, host, origin};
+use crate::{
+    Limits,
+    config::HttpConfig,
+    http::{host, origin},
+};
 
 /// Longest time that a setting may name: a year, in seconds.
 const YEAR: u64 = 365 * 24 * 60 * 60;
@@ -112,7 +113,6 @@ impl ServeOptions {
     ///
     /// # Errors
     /// If a list is empty, or has a name that no client sends.
-    #[cfg(feature = "http")]
     pub fn http(&self, address: IpAddr) -> Result<HttpConfig, SettingError> {
         let hosts = names("allowed_host", self.allowed_host.as_ref(), host)?;
         let origins = names("cors_origin", self.cors_origin.as_ref(), origin)?;
@@ -122,7 +122,6 @@ impl ServeOptions {
 }
 
 /// The names of a setting, each as requests have it: one that never takes effect is refused before anything is served.
-#[cfg(feature = "http")]
 fn names(
     setting: &str,
     list: Option<&List>,
@@ -162,7 +161,6 @@ impl Default for Limits {
     }
 }
 
-#[cfg(feature = "http")]
 impl HttpConfig {
     pub(crate) fn of(options: &ServeOptions, address: IpAddr) -> Self {
         let mut hosts = Vec::new();
@@ -189,7 +187,6 @@ impl HttpConfig {
     }
 }
 
-#[cfg(feature = "http")]
 impl Default for HttpConfig {
     /// The bounds for an address that other machines reach: requests may be sent to any name.
     fn default() -> Self {

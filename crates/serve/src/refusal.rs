@@ -1,8 +1,11 @@
 //! Refusals in the envelope that clients of OpenAI's interface read: what was found, what is expected, what to try.
 
-use bytes::Bytes;
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
 use demask::SettingError;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 
 /// The parameter of a refusal that is about the prompt, until it is known what the endpoint calls it.
@@ -38,19 +41,6 @@ impl Refusal {
     /// A request that is wrong, whatever it is about.
     pub fn bad(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
-    }
-
-    /// A head that cannot be read, by the status that the reader of heads has for it.
-    #[cfg(feature = "http")]
-    pub(crate) fn head(status: StatusCode) -> Self {
-        let message = match status {
-            StatusCode::URI_TOO_LONG => "the path is too long: expected at most 64 KiB of request line and headers",
-            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
-                "the head is too large: expected at most 100 headers and 64 KiB of request line and headers"
-            }
-            _ => "the head cannot be read: expected a request of HTTP/1.1, without TLS",
-        };
-        Self::new(status, "invalid_request_error", message)
     }
 
     /// A parameter that is wrong.
@@ -125,6 +115,12 @@ impl Refusal {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
+    /// A request whose handler panicked, which goes into the program's log.
+    pub(crate) fn broken(panic: &str) -> Self {
+        tracing::error!(error = panic, "a request broke off (a bug, please report it)");
+        Self::failed("the request broke off (a bug, please report it)")
+    }
+
     /// Adds a code for programs.
     pub fn coded(self, code: &'static str) -> Self {
         Self { code: Some(code), ..self }
@@ -136,8 +132,8 @@ impl Refusal {
     }
 
     /// Returns the whole response.
-    pub fn response(&self) -> Response<Bytes> {
-        let mut response = Response::new(Bytes::from(self.body().to_string()));
+    pub fn response(&self) -> Response {
+        let mut response = Response::new(Body::from(self.body().to_string()));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -160,6 +156,15 @@ impl Refusal {
 }
 
 /// An error of the library: the request's fault, or the engine's.
+/// A response that the router logs as refused.
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = self.response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
 impl From<demask::Error> for Refusal {
     fn from(error: demask::Error) -> Self {
         let message = one_line(&error.to_string());

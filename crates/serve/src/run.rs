@@ -21,7 +21,6 @@ use crate::{
 };
 
 /// Tokens, each of their alternatives counted, that are written within a few milliseconds.
-#[cfg(feature = "http")]
 pub(crate) const MUCH: usize = 1024;
 
 /// Answers on their way, a handle each. Dropped, those that are not over are cancelled before the next forward.
@@ -129,7 +128,6 @@ impl Run {
     }
 
     /// Returns how many tokens are to be written once all is over, each of their alternatives counted.
-    #[cfg(feature = "http")]
     pub fn length(&self, wishes: &Wishes) -> usize {
         let of = |choice: &Choice| choice.over.as_deref().map_or(0, |over| written_length(over, wishes));
         let judged = self.echoes.iter().map(|echo| echo.length() * wishes.choices);

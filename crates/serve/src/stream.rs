@@ -13,7 +13,6 @@ use bytes::Bytes;
 use demask::{Event, Generation};
 use serde_json::{Map, Value, json};
 
-#[cfg(feature = "http")]
 use crate::run::{MUCH, written_length};
 use crate::{
     Refusal,
@@ -26,9 +25,6 @@ use crate::{
     run::{Happened, Run},
     shape::Shape,
 };
-
-/// A message between two others that says nothing, for connections that nothing was written to for long.
-pub const HEARTBEAT: &[u8] = b":\n\n";
 
 /// Bytes of a message that a slow reader does not take at once.
 const LONG: usize = 64 << 10;
@@ -100,16 +96,6 @@ impl EventStream {
         Self { service: Arc::clone(service), shape, wishes, run, told, phase: Phase::Answers }
     }
 
-    /// Returns the next messages, or none behind the end.
-    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        loop {
-            let Some(coming) = ready!(self.poll_coming(context)) else { return Poll::Ready(None) };
-            if let Some(chunk) = self.written(coming) {
-                return Poll::Ready(Some(chunk));
-            }
-        }
-    }
-
     /// Waits for something to tell, and writes nothing; none behind the end.
     pub(crate) fn poll_coming(&mut self, context: &mut Context<'_>) -> Poll<Option<Coming>> {
         Poll::Ready(match self.phase {
@@ -133,7 +119,6 @@ impl EventStream {
     }
 
     /// Reports whether writing what comes takes a while.
-    #[cfg(feature = "http")]
     pub(crate) fn is_long(&self, coming: &Coming) -> bool {
         let wishes = &self.shape.wishes;
         let length = match coming {
@@ -182,7 +167,7 @@ impl EventStream {
         if bytes.len() > LONG { held(bytes, self.run.places()) } else { bytes }
     }
 
-    /// Waits for the end of an answer alone: text before it wakes nobody, and is merged until [`poll`](Self::poll) takes it.
+    /// Waits for the end of an answer alone: text before it wakes nobody, and is merged until [`poll_coming`](Self::poll_coming) takes it.
     pub fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
         match self.phase {
             Phase::Answers => self.run.poll_over(context),

@@ -12,13 +12,13 @@ use demask::internals::{
     engine::Faults,
     step::{DeviceError, OpenError, OutOfMemory},
 };
-use demask_serve::{Reply, ServiceConfig};
+use demask_serve::ServiceConfig;
 use serde_json::{Value, json};
 
 use crate::{
     common::{
-        Kind, Served, hold, json, load, made, messages, nothing_left, post, read, send, serve_model, stream, until,
-        whole,
+        Kind, Reply, Served, collected, events, hold, is_stream, json, json_of, load, made, messages, nothing_left,
+        post, read, send, serve_model, stream, until, whole,
     },
     contract::with,
 };
@@ -57,18 +57,15 @@ fn of_every_kind(served: &Served) -> Vec<Reply> {
 
 /// The error that a reply ends with.
 fn error_of(reply: Reply) -> (u16, Value) {
-    match reply {
-        Reply::Stream(..) => {
-            let messages = messages(&read(&mut stream(reply)));
-            let last = messages.last().expect("a message").clone();
-            assert!(last.get("choices").is_none(), "{last}");
-            (500, last["error"].clone())
-        }
-        other => {
-            let (status, body) = json(other);
-            (status, body["error"].clone())
-        }
+    let response = reply.response();
+    if !is_stream(&response) {
+        let (status, body) = json_of(&collected(response));
+        return (status, body["error"].clone());
     }
+    let messages = messages(&read(&mut events(response)));
+    let last = messages.last().expect("a message").clone();
+    assert!(last.get("choices").is_none(), "{last}");
+    (500, last["error"].clone())
 }
 
 /// Checks that a server whose engine failed says so wherever it is asked, and ends each request.

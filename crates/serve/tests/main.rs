@@ -1,6 +1,5 @@
 //! All integration tests of the server in one binary.
 
-#[cfg(feature = "http")]
 mod bounds;
 mod common;
 mod contract;
@@ -11,7 +10,6 @@ mod lengths;
 mod promises;
 mod random;
 mod refusals;
-#[cfg(feature = "http")]
 mod sockets;
 mod solo;
 mod symptoms;

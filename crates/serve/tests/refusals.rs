@@ -1,10 +1,12 @@
 //! Bad requests: each gets its status, names its parameter, and is one line in the envelope of OpenAI's interface.
 
-use demask_serve::{Keys, Limits, Reply, ServiceConfig};
+use demask_serve::{Keys, Limits, ServiceConfig};
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Kind, Served, json, load, made, nothing_left, post, send, serve, serve_model, shared, stream, whole},
+    common::{
+        Kind, Reply, Served, json, load, made, nothing_left, post, send, serve, serve_model, shared, stream, whole,
+    },
     contract::with,
 };
 

@@ -7,11 +7,14 @@ use std::{
 };
 
 use demask::{Generation, Model, Options, Prompt, Segment, Settings};
-use demask_serve::{Limits, Reply, Service, ServiceConfig};
+use demask_serve::{Limits, Service, ServiceConfig};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    common::{Kind, Served, load, made, messages, nothing_left, poll_once, post, read, serve, stream, text_of, wait},
+    common::{
+        Events, Kind, Reply, Served, load, made, messages, nothing_left, poll_once, post, read, serve, stream, text_of,
+        until, wait,
+    },
     contract::with,
 };
 
@@ -146,8 +149,7 @@ fn ask(service: &Service, case: &Case, expected: &[Generation], index: usize, ro
 /// Asks, reads so many pieces, and leaves.
 fn give_up(service: &Service, case: &Case, pieces: usize) {
     if pieces.is_multiple_of(2) {
-        let Reply::Pending(mut pending) = post(service, case.path, &case.body) else { panic!("it waits") };
-        let _ = poll_once(|context| pending.poll(context));
+        drop(post(service, case.path, &case.body));
         return;
     }
     let mut stream = stream(post(service, case.path, &with(case.body.clone(), &json!({"stream": true}))));
@@ -231,12 +233,10 @@ fn scores_in_company_are_those_of_the_library() {
 }
 
 /// Polls a stream until something comes of it, and leaves it.
-fn started(served: &Served, body: &Value) -> Reply {
-    let mut reply = post(&served.service, "/v1/chat/completions", body);
-    if let Reply::Stream(_, stream) = &mut reply {
-        wait(|context| stream.poll(context));
-    }
-    reply
+fn started(served: &Served, body: &Value) -> Events {
+    let mut stream = stream(post(&served.service, "/v1/chat/completions", body));
+    wait(|context| stream.poll(context));
+    stream
 }
 
 #[test]
@@ -274,16 +274,15 @@ fn an_engine_that_ends_ends_its_streams() {
     let body = json!({"messages": [{"role": "user", "content": question(1)}], "gen_length": 384, "ignore_eos": true,
         "diffusion": {"cache": "none"}});
     let mut running = stream(post(&service, "/v1/chat/completions", &with(body.clone(), &json!({"stream": true}))));
-    let Reply::Pending(mut pending) = post(&service, "/v1/chat/completions", &body) else { panic!("it waits") };
+    let waiting = post(&service, "/v1/chat/completions", &body);
     model.shut_down();
     let text = read(&mut running);
     let last = messages(&text).pop().unwrap();
     assert_eq!(last["error"]["code"], "shutting_down", "{text}");
     assert!(matches!(poll_once(|context| running.poll(context)), Poll::Ready(None)), "nothing follows");
-    let response = wait(|context| pending.poll(context));
-    assert_eq!(response.status(), 503);
-    drop((running, pending));
-    assert!(!service.is_busy());
+    assert_eq!(waiting.response().status(), 503);
+    drop(running);
+    until("places are taken", || !service.is_busy());
     let (status, health) = crate::common::json(crate::common::send(&service, "GET", "/health", &[], b""));
     assert_eq!((status, &health["error"]["code"]), (503, &json!("engine_ended")));
     assert_eq!(crate::common::json(post(&service, "/v1/chat/completions", &body)).0, 503);

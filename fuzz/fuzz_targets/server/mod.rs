@@ -2,11 +2,15 @@
 
 use std::sync::{Arc, OnceLock};
 
+use axum::body::Body;
 use bytes::Bytes;
 use demask::Model;
-use demask_serve::{Keys, Reply, Service, ServiceConfig};
-use http::{Response, StatusCode};
+use demask_serve::{Keys, Service, ServiceConfig, http::HttpConfig};
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
 use serde_json::Value;
+use tokio::runtime::{Builder, Runtime};
+use tower::ServiceExt;
 
 /// Returns the server. Everything about a request is done but its forwards: the engine has ended.
 pub fn service() -> &'static Service {
@@ -20,16 +24,22 @@ pub fn service() -> &'static Service {
     })
 }
 
-/// Checks a reply: served, refused in the envelope with one line, or an answer that nobody makes.
-pub fn check(reply: Reply) {
-    match reply {
-        Reply::Whole(response) => check_response(&response),
-        Reply::Pending(_) | Reply::Stream(..) => {}
-    }
+fn runtime() -> &'static Runtime {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| Builder::new_current_thread().enable_time().build().expect("a runtime"))
 }
 
-/// Checks a response that is there.
-pub fn check_response(response: &Response<Bytes>) {
+/// Sends a request, and checks its response: served, or refused in the envelope with one line.
+pub fn check(request: Request<Body>) {
+    let response = runtime().block_on(async {
+        let Ok(response) = service().router(HttpConfig::default()).oneshot(request).await;
+        let (head, body) = response.into_parts();
+        Response::from_parts(head, body.collect().await.expect("a body").to_bytes())
+    });
+    check_response(&response);
+}
+
+fn check_response(response: &Response<Bytes>) {
     let status = response.status();
     assert!(response.headers().contains_key("x-request-id"));
     if status == StatusCode::OK {

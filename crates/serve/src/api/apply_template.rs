@@ -3,24 +3,25 @@
 use demask::internals::checkpoint::RenderOptions;
 use serde_json::json;
 
-use super::{chat, common::check_model, tokens::placed};
+use super::{
+    chat,
+    common::{check_model, tokenize},
+};
 use crate::{
-    endpoint::{Body, Endpoint, Work},
+    endpoint::{Endpoint, Schema},
     fields::{
         Fields,
         table::{MESSAGES, MODEL, Table, only},
     },
-    response::json_response,
 };
 
 /// The endpoint.
 pub static ENDPOINT: Endpoint = Endpoint {
     name: "apply_template",
     paths: &[("/apply-template", "apply_template")],
-    work: Work::Tokens,
-    body: Some(Body::new(TABLE, &["messages"], "messages")),
-    serve: |service, entry, body| {
-        placed(service, entry, body, |service, body| {
+    schema: Some(Schema::new(TABLE, &["messages"], "messages")),
+    serve: |asked| {
+        tokenize(asked, |service, body| {
             let mut fields = Fields::parse(body, TABLE, &service.config.limits)?;
             check_model(service, &mut fields)?;
             let messages = chat::messages(&mut fields, service)?;
@@ -28,7 +29,7 @@ pub static ENDPOINT: Endpoint = Endpoint {
             fields.finish()?;
             let info = service.handle.info();
             let prompt = info.template().render(&messages, &RenderOptions::default()).map_err(demask::Error::from)?;
-            Ok(json_response(&json!({"prompt": prompt})))
+            Ok(json!({"prompt": prompt}))
         })
     },
     ..Endpoint::POST

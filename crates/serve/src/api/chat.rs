@@ -6,10 +6,11 @@ use bytes::Bytes;
 use demask::{Message, Prompt};
 use serde_json::{Map, Value, json};
 
-use super::common::{read_ask, run};
+use super::common::{generate, read_ask, run};
 use crate::{
     Refusal,
-    endpoint::{Body, Endpoint},
+    answers::Answers,
+    endpoint::{Endpoint, Schema},
     entry::Entry,
     fields::{
         Fields,
@@ -20,7 +21,6 @@ use crate::{
     },
     form::{Choice, Form},
     inner::Inner,
-    served::Served,
 };
 
 /// Messages of a conversation, at most.
@@ -30,8 +30,8 @@ const MOST_MESSAGES: usize = 1024;
 pub static ENDPOINT: Endpoint = Endpoint {
     name: "chat",
     paths: &[("/v1/chat/completions", "chat")],
-    body: Some(Body::new(TABLE, &["messages"], "messages")),
-    serve,
+    schema: Some(Schema::new(TABLE, &["messages"], "messages")),
+    serve: |asked| generate(asked, answers),
     ..Endpoint::POST
 };
 
@@ -113,7 +113,7 @@ impl Form for Chat {
 ///
 /// # Errors
 /// If the body is wrong, or asks for what is not implemented.
-fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
+fn answers(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Answers, Refusal> {
     let limits = &service.config.limits;
     let mut fields = Fields::parse(body, TABLE, limits)?;
     let messages = messages(&mut fields, service)?;

@@ -2,19 +2,41 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use demask::Prompt;
+use serde_json::Value;
 
 use crate::{
     Refusal,
+    answers::Answers,
     ask::{self, Ask},
+    endpoint::{Answer, Asked},
     entry::Entry,
     fields::Fields,
     form::Form,
     inner::Inner,
+    response::{held, json_text},
     run::Run,
-    served::Served,
     shape::Shape,
 };
+
+/// Answers a request for which the model generates.
+pub(crate) fn generate(asked: Asked, read: fn(&Arc<Inner>, Entry, &Bytes) -> Result<Answers, Refusal>) -> Answer {
+    let http = Arc::clone(&asked.http);
+    Box::pin(async move { Ok(asked.read(|lanes| &lanes.prompts, read).await?.response(&http).await) })
+}
+
+/// Answers a request for which texts are put into tokens, or the other way round. Its place is free after the last byte of the
+/// answer.
+pub(crate) fn tokenize(asked: Asked, answer: fn(&Inner, &Bytes) -> Result<Value, Refusal>) -> Answer {
+    Box::pin(async move {
+        let read = move |service: &Arc<Inner>, mut entry: Entry, body: &Bytes| {
+            let places = Arc::new(entry.places()?);
+            Ok(json_text(held(answer(service, body)?.to_string().into(), &places)))
+        };
+        asked.read(|lanes| &lanes.tokens, read).await
+    })
+}
 
 /// Compares the model that a request names with the one that is served.
 pub(crate) fn check_model(service: &Inner, fields: &mut Fields<'_>) -> Result<(), Refusal> {
@@ -36,7 +58,7 @@ pub(crate) fn run(
     prompts: &[Prompt],
     mut ask: Ask,
     echo: Vec<String>,
-) -> Result<Served, Refusal> {
+) -> Result<Answers, Refusal> {
     let infills = prompts.iter().any(|prompt| matches!(prompt, Prompt::Segments(_)));
     if !infills {
         ask.bound(service.handle.info(), &service.config.limits)?;
@@ -45,7 +67,7 @@ pub(crate) fn run(
     let run = Run::start(service, prompts, &ask, places, &entry).map_err(|refusal| ask.names.refusal(refusal))?;
     let mut shape = Shape::new(form, service, ask.wishes, ask.names);
     shape.echo = echo;
-    Ok(Served::Run(Box::new(run), shape))
+    Ok(Answers { service: Arc::clone(service), run, shape, key: entry.key })
 }
 
 /// Reads what endpoints that generate have in common.

@@ -8,13 +8,14 @@ use demask_settings::whole;
 use serde_json::Value;
 
 use super::{
-    common::{read_ask, run},
+    common::{generate, read_ask, run},
     infill::with_suffix,
 };
 use crate::{
     Refusal,
+    answers::Answers,
     ask::{Ask, Judged},
-    endpoint::{Body, Endpoint},
+    endpoint::{Endpoint, Schema},
     entry::Entry,
     fields::{
         Fields,
@@ -22,15 +23,14 @@ use crate::{
     },
     form::Completion,
     inner::Inner,
-    served::Served,
 };
 
 /// The endpoint.
 pub static ENDPOINT: Endpoint = Endpoint {
     name: "completions",
     paths: &[("/v1/completions", "completions")],
-    body: Some(Body::new(TABLE, &["prompt"], "prompt")),
-    serve,
+    schema: Some(Schema::new(TABLE, &["prompt"], "prompt")),
+    serve: |asked| generate(asked, answers),
     ..Endpoint::POST
 };
 
@@ -60,7 +60,7 @@ const TABLE: Table = &[
 ///
 /// # Errors
 /// If the body is wrong, or asks for what is not implemented.
-fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
+fn answers(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Answers, Refusal> {
     let limits = &service.config.limits;
     let mut fields = Fields::parse(body, TABLE, limits)?;
     let prompts = prompts(&mut fields, limits.prompts)?;

@@ -4,10 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{common::read_ask, infill::fill_between};
+use super::{
+    common::{generate, read_ask},
+    infill::fill_between,
+};
 use crate::{
     Refusal,
-    endpoint::{Body, Endpoint},
+    answers::Answers,
+    endpoint::{Endpoint, Schema},
     entry::Entry,
     fields::{
         Fields,
@@ -15,15 +19,14 @@ use crate::{
     },
     form::Completion,
     inner::Inner,
-    served::Served,
 };
 
 /// The endpoint.
 pub static ENDPOINT: Endpoint = Endpoint {
     name: "fim",
     paths: &[("/v1/fim/completions", "fim")],
-    body: Some(Body::new(TABLE, &["prompt"], "prompt")),
-    serve,
+    schema: Some(Schema::new(TABLE, &["prompt"], "prompt")),
+    serve: |asked| generate(asked, answers),
     ..Endpoint::POST
 };
 
@@ -39,7 +42,7 @@ const TABLE: Table = &[
 ];
 
 /// Fills the hole.
-fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
+fn answers(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Answers, Refusal> {
     let mut fields = Fields::parse(body, TABLE, &service.config.limits)?;
     let missing = || Refusal::parameter("prompt", "`prompt` is missing: expected a text");
     let prompt = fields.text("prompt")?.ok_or_else(missing)?;

@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 
 use super::{
     chat,
-    common::{read_ask, run},
+    common::{generate, read_ask, run},
 };
 use crate::{
     Refusal,
+    answers::Answers,
     ask::Ask,
-    endpoint::{Body, Endpoint},
+    endpoint::{Endpoint, Schema},
     entry::Entry,
     fields::{
         Fields,
@@ -24,7 +25,6 @@ use crate::{
     form::{Choice, Completion, Form},
     inner::Inner,
     limits::Limits,
-    served::Served,
 };
 
 /// Tokens of a hole if nobody says how many.
@@ -36,8 +36,8 @@ const MOST_SEGMENTS: usize = 1024;
 pub static ENDPOINT: Endpoint = Endpoint {
     name: "infill",
     paths: &[("/v1/infill", "infill")],
-    body: Some(Body::new(TABLE, &["segments"], "segments")),
-    serve,
+    schema: Some(Schema::new(TABLE, &["segments"], "segments")),
+    serve: |asked| generate(asked, answers),
     ..Endpoint::POST
 };
 
@@ -96,7 +96,7 @@ impl Form for Infill {
 ///
 /// # Errors
 /// If the body is wrong, or the model cannot look ahead.
-fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
+fn answers(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Answers, Refusal> {
     let mut fields = Fields::parse(body, TABLE, &service.config.limits)?;
     let segments = segments(&mut fields, service.handle.info().recommended_length())?;
     let top = chat::logprobs(&mut fields)?;
@@ -127,7 +127,7 @@ pub fn fill_between(
     form: &'static dyn Form,
     (before, after): (String, String),
     mut ask: Ask,
-) -> Result<Served, Refusal> {
+) -> Result<Answers, Refusal> {
     let hole = length(&mut ask, service.handle.info().recommended_length());
     fill(service, entry, form, around(before, hole, after), ask)
 }
@@ -138,7 +138,7 @@ fn fill(
     form: &'static dyn Form,
     segments: Vec<Segment>,
     ask: Ask,
-) -> Result<Served, Refusal> {
+) -> Result<Answers, Refusal> {
     check(&segments, &service.config.limits)?;
     run(service, entry, form, &[Prompt::Segments(segments)], ask, Vec::new())
 }
@@ -153,7 +153,7 @@ pub fn with_suffix(
     prompts: &[Prompt],
     suffix: &str,
     mut ask: Ask,
-) -> Result<Served, Refusal> {
+) -> Result<Answers, Refusal> {
     let hole = length(&mut ask, service.handle.info().recommended_length());
     let segments = prompts.iter().map(|prompt| match prompt {
         Prompt::Raw(text) => Ok(around(text.clone(), hole, suffix.to_owned())),

@@ -1,30 +1,30 @@
 //! `GET /v1/models` and `/v1/models/{id}`: what is served, and what it can do.
 
-use bytes::Bytes;
+use axum::response::Response;
 use demask::internals::step::Mask;
-use http::Response;
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
-use crate::{Refusal, endpoint::Endpoint, inner::Inner, path::Path, response::json_response, served::Served};
+use crate::{Refusal, endpoint::Endpoint, inner::Inner, response::json_response};
 
 /// `GET /v1/models`.
 pub static LIST: Endpoint = Endpoint {
     name: "models",
     paths: &[("/v1/models", "models")],
-    serve: |service, _, _| Ok(Served::Whole(list(service))),
+    serve: |asked| asked.at_once(|service, _| Ok(list(service))),
     ..Endpoint::GET
 };
 
 /// `GET /v1/models/{id}`.
 pub static ONE: Endpoint = Endpoint {
     name: "model",
-    folder: "/v1/models/",
-    serve: |service, entry, _| one(service, &entry.path).map(Served::Whole),
+    folder: "/v1/models/{*id}",
+    serve: |asked| asked.at_once(|service, entry| one(service, &entry.path)),
     ..Endpoint::GET
 };
 
 /// Lists what is served.
-fn list(service: &Inner) -> Response<Bytes> {
+fn list(service: &Inner) -> Response {
     let data: Vec<Value> = service.names().map(|name| card(service, name)).collect();
     json_response(&json!({"object": "list", "data": data}))
 }
@@ -33,8 +33,9 @@ fn list(service: &Inner) -> Response<Bytes> {
 ///
 /// # Errors
 /// If it is not served.
-fn one(service: &Inner, path: &Path) -> Result<Response<Bytes>, Refusal> {
-    let name = path.behind(ONE.folder).unwrap_or_default();
+fn one(service: &Inner, path: &str) -> Result<Response, Refusal> {
+    let encoded = path.trim_start_matches("/v1/models/");
+    let name = percent_decode_str(encoded).decode_utf8_lossy();
     let found = service.names().find(|known| *known == name);
     let known = || service.names().collect::<Vec<_>>().join(" or ");
     let missing = || {

@@ -3,20 +3,13 @@
 use serde_json::{Map, Value, json};
 
 use crate::{
-    endpoint::Endpoint,
+    endpoint::{Access, Endpoint},
     fields::table::{self, Field, Of, Table, decoding},
     limits::Limits,
-    response::json_response,
 };
-use bytes::Bytes;
-use http::Response;
 
 /// Returns the description of endpoints.
-pub fn document(endpoints: &[&Endpoint], limits: &Limits) -> Response<Bytes> {
-    json_response(&described(endpoints, limits))
-}
-
-fn described(endpoints: &[&Endpoint], limits: &Limits) -> Value {
+pub fn document(endpoints: &[&Endpoint], limits: &Limits) -> Value {
     let mut paths = Map::new();
     for (endpoint, path, name) in endpoints.iter().flat_map(|endpoint| paths_of(endpoint)) {
         let mut operation = json!({
@@ -26,11 +19,11 @@ fn described(endpoints: &[&Endpoint], limits: &Limits) -> Value {
                 "default": {"description": "refused", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/error"}}}},
             },
         });
-        if let Some(body) = &endpoint.body {
-            let schema = object(body.table, body.required, limits);
+        if let Some(schema) = &endpoint.schema {
+            let schema = object(schema.table, schema.required, limits);
             operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": schema}}});
         }
-        if !endpoint.is_open() {
+        if endpoint.access == Access::Keys {
             operation["security"] = json!([{"key": []}]);
         }
         let entry = paths.entry(path).or_insert_with(|| json!({}));
@@ -126,7 +119,7 @@ mod tests {
 
     /// All fields of all bodies, with the path to each.
     fn fields() -> Vec<(&'static Endpoint, &'static Field)> {
-        let bodies = ENDPOINTS.iter().filter_map(|endpoint| Some((*endpoint, endpoint.body.as_ref()?.table)));
+        let bodies = ENDPOINTS.iter().filter_map(|endpoint| Some((*endpoint, endpoint.schema.as_ref()?.table)));
         bodies
             .flat_map(|(endpoint, table)| table.iter().copied().flatten().map(move |field| (endpoint, field)))
             .collect()
@@ -149,8 +142,8 @@ mod tests {
     #[test]
     fn names_stand_once_in_a_table() {
         for endpoint in ENDPOINTS {
-            let Some(body) = &endpoint.body else { continue };
-            let mut names: Vec<_> = body.table.iter().copied().flatten().flat_map(table::names).collect();
+            let Some(schema) = &endpoint.schema else { continue };
+            let mut names: Vec<_> = schema.table.iter().copied().flatten().flat_map(table::names).collect();
             let count = names.len();
             names.sort_unstable();
             names.dedup();
@@ -161,7 +154,7 @@ mod tests {
     #[test]
     fn limits_and_defaults_are_those_of_the_server() {
         let limits = Limits { choices: 3, gen_length: 77, ..Limits::default() };
-        let document = described(ENDPOINTS, &limits);
+        let document = document(ENDPOINTS, &limits);
         let of = |path: &str, name: &str| {
             document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"][name]
                 .clone()

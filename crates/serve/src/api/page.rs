@@ -1,21 +1,26 @@
 //! The page that shows how an answer is unmasked, and its files.
 
+use axum::{body::Body, response::Response};
 use bytes::Bytes;
-use http::{HeaderValue, Response, header};
+use http::{HeaderValue, header};
 
 use crate::{
     Refusal,
     endpoint::{Access, Endpoint},
-    served::Served,
 };
 
 /// The endpoint.
 pub static ENDPOINT: Endpoint = Endpoint {
     name: "page",
     paths: &[("/", "page"), ("/page.css", "page"), ("/page.js", "page")],
-    folder: "/page/",
-    access: Access::Page,
-    serve: |_, entry, _| file(&entry.path.whole().unwrap_or_default()).map(Served::Whole),
+    folder: "/page/{file}",
+    access: Access::All,
+    serve: |asked| {
+        asked.at_once(|service, entry| {
+            let none = || Refusal::missing("this server has no page: it was started with --no-ui");
+            service.config.page.then(|| file(&entry.path)).ok_or_else(none)?
+        })
+    },
     ..Endpoint::GET
 };
 
@@ -66,11 +71,9 @@ fn kind(name: &str) -> &'static str {
 ///
 /// # Errors
 /// If there is none of that name.
-fn file(path: &str) -> Result<Response<Bytes>, Refusal> {
-    let wanted = if path == "/" { "index.html" } else { path.trim_start_matches('/').trim_start_matches("page/") };
-    let found = FILES.iter().find(|(name, _)| *name == wanted);
-    let (name, content) = found.ok_or_else(|| Refusal::missing("the page has no such file: open /"))?;
-    let mut response = Response::new(Bytes::from_static(content));
+fn file(path: &str) -> Result<Response, Refusal> {
+    let (name, content) = find(path)?;
+    let mut response = Response::new(Body::from(Bytes::from_static(content)));
     let headers = response.headers_mut();
     for (name, value) in [
         (header::CONTENT_TYPE, kind(name)),
@@ -85,6 +88,16 @@ fn file(path: &str) -> Result<Response<Bytes>, Refusal> {
     Ok(response)
 }
 
+/// Finds a file by its path.
+///
+/// # Errors
+/// If there is none.
+fn find(path: &str) -> Result<(&'static str, &'static [u8]), Refusal> {
+    let wanted = if path == "/" { "index.html" } else { path.trim_start_matches('/').trim_start_matches("page/") };
+    let found = FILES.iter().find(|(name, _)| *name == wanted);
+    found.copied().ok_or_else(|| Refusal::missing("the page has no such file: open /"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,18 +107,20 @@ mod tests {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/page");
         for entry in std::fs::read_dir(folder).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
-            let response = file(&format!("/page/{name}")).unwrap();
-            assert!(!response.body().is_empty() && response.headers().contains_key(header::CONTENT_SECURITY_POLICY));
+            let path = format!("/page/{name}");
+            let response = file(&path).unwrap();
+            assert!(!find(&path).unwrap().1.is_empty());
+            assert!(response.headers().contains_key(header::CONTENT_SECURITY_POLICY));
             assert!(name == "example.jsonl" || kind(&name) != kind("x"), "{name}");
         }
-        assert_eq!(file("/").unwrap().body(), file("/page/index.html").unwrap().body());
+        assert_eq!(find("/").unwrap(), find("/page/index.html").unwrap());
         assert_eq!(file("/page/other.js").unwrap_err().status.as_u16(), 404);
     }
 
     #[test]
     fn the_page_reads_the_traces_that_the_command_writes() {
-        let script = file("/page/trace.js").unwrap().into_body();
+        let script = find("/page/trace.js").unwrap().1;
         let wanted = format!("const VERSION = {};", demask::internals::TRACE_VERSION);
-        assert!(String::from_utf8_lossy(&script).contains(&wanted), "{wanted}");
+        assert!(String::from_utf8_lossy(script).contains(&wanted), "{wanted}");
     }
 }

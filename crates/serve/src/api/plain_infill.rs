@@ -7,12 +7,14 @@ use demask::Generation;
 use serde_json::{Value, json};
 
 use super::{
-    common::read_ask,
+    common::{generate, read_ask},
     infill::{fill_between, one_answer},
 };
 use crate::{
-    Refusal, ask,
-    endpoint::{Body, Endpoint},
+    Refusal,
+    answers::Answers,
+    ask,
+    endpoint::{Endpoint, Schema},
     entry::Entry,
     fields::{
         Fields,
@@ -20,15 +22,14 @@ use crate::{
     },
     form::{Choice, Form},
     inner::Inner,
-    served::Served,
 };
 
 /// The endpoint.
 pub static ENDPOINT: Endpoint = Endpoint {
     name: "plain_infill",
     paths: &[("/infill", "plain_infill")],
-    body: Some(Body::new(TABLE, &[], "input_prefix")),
-    serve,
+    schema: Some(Schema::new(TABLE, &[], "input_prefix")),
+    serve: |asked| generate(asked, answers),
     ..Endpoint::POST
 };
 
@@ -89,7 +90,7 @@ impl Form for PlainInfill {
 }
 
 /// Fills the hole.
-fn serve(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
+fn answers(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Answers, Refusal> {
     let mut fields = Fields::parse(body, TABLE, &service.config.limits)?;
     let prefix = fields.text("input_prefix")?.unwrap_or_default();
     let suffix = fields.text("input_suffix")?.unwrap_or_default();

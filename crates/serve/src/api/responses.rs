@@ -1,6 +1,6 @@
 //! `POST /v1/responses`, which is not served, and says what is.
 
-use crate::endpoint::{Endpoint, Work};
+use crate::{Refusal, endpoint::Endpoint};
 
 const INSTEAD: &str =
     "/v1/responses is not served, which keeps conversations: send the messages to /v1/chat/completions";
@@ -9,6 +9,6 @@ const INSTEAD: &str =
 pub static ENDPOINT: Endpoint = Endpoint {
     name: "responses",
     paths: &[("/v1/responses", "responses")],
-    work: Work::Refused(INSTEAD),
+    serve: |asked| asked.at_once(|_, _| Err(Refusal::missing(INSTEAD))),
     ..Endpoint::POST
 };

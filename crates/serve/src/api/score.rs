@@ -1,7 +1,8 @@
 //! `POST /v1/score`: how probable a continuation is behind a context. Of a diffusion model it is a lower bound.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, future::poll_fn, sync::Arc};
 
+use axum::response::Response;
 use bytes::Bytes;
 use demask::{Class, LikelihoodOptions, Prompt, internals::step::TokenId};
 use serde_json::Value;
@@ -10,28 +11,28 @@ use super::{common::check_model, completions};
 use crate::{
     Refusal,
     account::Account,
-    endpoint::{Body, Endpoint},
+    endpoint::{Asked, Endpoint, Schema},
     entry::Entry,
     fields::{
         Fields,
         table::{MODEL, Of, TEXTS_OR_IDS, Table, field, hint, with_default},
     },
-    inner::Inner,
+    inner::{Ending, Inner},
     judging::{Group, Judging},
-    served::Served,
+    response::json_response,
 };
 
 /// The endpoint.
 pub static ENDPOINT: Endpoint = Endpoint {
     name: "score",
     paths: &[("/v1/score", "score")],
-    body: Some(Body {
+    schema: Some(Schema {
         table: TABLE,
         required: &["context", "continuation"],
         prompt: "context",
         length: "continuation",
     }),
-    serve,
+    serve: |asked| Box::pin(serve(asked)),
     ..Endpoint::POST
 };
 
@@ -50,11 +51,23 @@ const TABLE: Table = &[
     ],
 ];
 
-/// Judges continuations behind their contexts.
+/// Judges continuations after their contexts.
+async fn serve(asked: Asked) -> Result<Response, Refusal> {
+    let mut judging = asked.read(|lanes| &lanes.prompts, read).await?;
+    let service = Arc::clone(&judging.service);
+    let over = tokio::select! {
+        over = poll_fn(|context| judging.poll(context)) => over,
+        () = service.until(Ending::GivingUp) => Err(judging.fail(Refusal::shutting_down())),
+    };
+    // What is written down of it is known already.
+    Ok(over.map_or_else(|refusal| refusal.response(), |()| json_response(&judging.body())))
+}
+
+/// Reads what is judged, and submits it.
 ///
 /// # Errors
 /// If the body is wrong, or the model has no such estimate.
-fn serve(service: &Arc<Inner>, mut entry: Entry, body: &Bytes) -> Result<Served, Refusal> {
+fn read(service: &Arc<Inner>, mut entry: Entry, body: &Bytes) -> Result<Judging, Refusal> {
     let mut fields = Fields::parse(body, TABLE, &service.config.limits)?;
     check_model(service, &mut fields)?;
     let most = service.config.limits.prompts;
@@ -92,7 +105,7 @@ fn serve(service: &Arc<Inner>, mut entry: Entry, body: &Bytes) -> Result<Served,
     service.metrics.admitted();
     let account = Account::new(service, entry.caller.clone(), entry.started);
     let service = Arc::clone(service);
-    Ok(Served::Judging(Box::new(Judging { service, groups, found, context_tokens, account, _places: places })))
+    Ok(Judging { service, groups, found, context_tokens, account, _places: places })
 }
 
 /// A context and what follows it, as tokens.

@@ -1,7 +1,7 @@
 //! State of the server: for balancers, dashboards and people.
 
-use bytes::Bytes;
-use http::{HeaderValue, Response, header};
+use axum::{body::Body, response::Response};
+use http::{HeaderValue, header};
 use serde_json::json;
 
 use crate::{
@@ -9,7 +9,6 @@ use crate::{
     endpoint::{Access, Endpoint},
     inner::Inner,
     response::json_response,
-    served::Served,
 };
 
 /// `GET /health`, by the names that balancers and managers use.
@@ -17,7 +16,7 @@ pub static HEALTH: Endpoint = Endpoint {
     name: "health",
     paths: &[("/health", "health"), ("/v1/health", "health"), ("/ready", "ready"), ("/ping", "ping")],
     access: Access::Probes,
-    serve: |service, _, _| health(service).map(Served::Whole),
+    serve: |asked| asked.at_once(|service, _| health(service)),
     ..Endpoint::GET
 };
 
@@ -26,7 +25,7 @@ pub static LIVE: Endpoint = Endpoint {
     name: "live",
     paths: &[("/live", "live")],
     access: Access::Probes,
-    serve: |_, _, _| Ok(Served::Whole(json_response(&json!({"status": "ok"})))),
+    serve: |asked| asked.at_once(|_, _| Ok(json_response(&json!({"status": "ok"})))),
     ..Endpoint::GET
 };
 
@@ -35,7 +34,9 @@ pub static VERSION: Endpoint = Endpoint {
     name: "version",
     paths: &[("/version", "version")],
     access: Access::All,
-    serve: |_, _, _| Ok(Served::Whole(json_response(&json!({"version": env!("CARGO_PKG_VERSION"), "name": "demask"})))),
+    serve: |asked| {
+        asked.at_once(|_, _| Ok(json_response(&json!({"version": env!("CARGO_PKG_VERSION"), "name": "demask"}))))
+    },
     ..Endpoint::GET
 };
 
@@ -44,7 +45,7 @@ pub static INFO: Endpoint = Endpoint {
     name: "info",
     paths: &[("/info", "info")],
     access: Access::All,
-    serve: |service, _, _| Ok(Served::Whole(info(service))),
+    serve: |asked| asked.at_once(|service, _| Ok(info(service))),
     ..Endpoint::GET
 };
 
@@ -53,7 +54,7 @@ pub static METRICS: Endpoint = Endpoint {
     name: "metrics",
     paths: &[("/metrics", "metrics")],
     access: Access::Probes,
-    serve: |service, _, _| Ok(Served::Whole(metrics(service))),
+    serve: |asked| asked.at_once(|service, _| Ok(metrics(service))),
     ..Endpoint::GET
 };
 
@@ -61,7 +62,7 @@ pub static METRICS: Endpoint = Endpoint {
 ///
 /// # Errors
 /// If they are not: the server is about to end, or its engine has ended.
-fn health(service: &Inner) -> Result<Response<Bytes>, Refusal> {
+fn health(service: &Inner) -> Result<Response, Refusal> {
     if !service.is_serving() {
         return Err(Refusal::shutting_down());
     }
@@ -76,7 +77,7 @@ fn health(service: &Inner) -> Result<Response<Bytes>, Refusal> {
 }
 
 /// Returns what is served, within which bounds.
-fn info(service: &Inner) -> Response<Bytes> {
+fn info(service: &Inner) -> Response {
     let limits = &service.config.limits;
     let info = service.handle.info();
     json_response(&json!({
@@ -95,11 +96,11 @@ fn info(service: &Inner) -> Response<Bytes> {
 }
 
 /// Returns counts and times.
-fn metrics(service: &Inner) -> Response<Bytes> {
+fn metrics(service: &Inner) -> Response {
     let places = (service.admission.taken(), service.config.limits.places);
     let text = service.metrics.write(service.name(), &service.handle.counters(), places);
-    let mut response = Response::new(Bytes::from(text));
-    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    let mut response = Response::new(Body::from(text));
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
 }

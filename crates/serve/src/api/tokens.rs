@@ -1,26 +1,22 @@
 //! `/tokenize`, `/detokenize` and `/tokenizer_info`, as vLLM has them: clients count and cut prompts without a tokenizer of
 //! their own.
 
-use std::sync::Arc;
-
+use axum::response::Response;
 use bytes::Bytes;
 use demask::{Options, Prompt};
-use http::Response;
 use serde_json::{Map, Value, json};
 
-use super::common::check_model;
+use super::common::{self, check_model};
 use crate::{
     Refusal,
     api::{chat, completions},
-    endpoint::{Body, Endpoint, Work},
-    entry::Entry,
+    endpoint::{Endpoint, Schema},
     fields::{
         Fields,
         table::{IDS, MESSAGES, MODEL, Of, Table, field, only, with_default},
     },
     inner::Inner,
-    response::{held, json_response},
-    served::Served,
+    response::json_response,
 };
 
 /// Bytes of a text, and tokens, that a request may have whatever the model's context is.
@@ -31,9 +27,8 @@ const TOKENS: usize = 256 << 10;
 pub static TOKENIZE: Endpoint = Endpoint {
     name: "tokenize",
     paths: &[("/tokenize", "tokenize")],
-    work: Work::Tokens,
-    body: Some(Body::new(TOKENIZE_TABLE, &[], "messages")),
-    serve: |service, entry, body| placed(service, entry, body, tokenize),
+    schema: Some(Schema::new(TOKENIZE_TABLE, &[], "messages")),
+    serve: |asked| common::tokenize(asked, tokenize),
     ..Endpoint::POST
 };
 
@@ -41,9 +36,8 @@ pub static TOKENIZE: Endpoint = Endpoint {
 pub static DETOKENIZE: Endpoint = Endpoint {
     name: "detokenize",
     paths: &[("/detokenize", "detokenize")],
-    work: Work::Tokens,
-    body: Some(Body::new(DETOKENIZE_TABLE, &["tokens"], "prompt")),
-    serve: |service, entry, body| placed(service, entry, body, detokenize),
+    schema: Some(Schema::new(DETOKENIZE_TABLE, &["tokens"], "prompt")),
+    serve: |asked| common::tokenize(asked, detokenize),
     ..Endpoint::POST
 };
 
@@ -51,7 +45,7 @@ pub static DETOKENIZE: Endpoint = Endpoint {
 pub static INFO: Endpoint = Endpoint {
     name: "tokenizer_info",
     paths: &[("/tokenizer_info", "tokenizer_info")],
-    serve: |service, _, _| info(service).map(Served::Whole),
+    serve: |asked| asked.at_once(|service, _| info(service)),
     ..Endpoint::GET
 };
 
@@ -74,23 +68,11 @@ const TOKENIZE_TABLE: Table = &[
 
 const DETOKENIZE_TABLE: Table = &[MODEL, &[field("tokens", Of::Own(IDS), "Token ids.")]];
 
-/// Answers a request, whose place is free after the last byte of the answer.
-pub fn placed(
-    service: &Inner,
-    mut entry: Entry,
-    body: &Bytes,
-    answer: fn(&Inner, &Bytes) -> Result<Response<Bytes>, Refusal>,
-) -> Result<Served, Refusal> {
-    let places = Arc::new(entry.places()?);
-    let response = answer(service, body)?;
-    Ok(Served::Whole(response.map(|bytes| held(bytes, &places))))
-}
-
 /// Puts a text or a conversation into tokens.
 ///
 /// # Errors
 /// If the body is wrong, or the model has no tokenizer.
-fn tokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal> {
+fn tokenize(service: &Inner, body: &Bytes) -> Result<Value, Refusal> {
     let limits = &service.config.limits;
     let mut fields = Fields::parse(body, TOKENIZE_TABLE, limits)?;
     check_model(service, &mut fields)?;
@@ -119,14 +101,14 @@ fn tokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal> {
         let tokenizer = info.tokenizer()?;
         answer["token_strs"] = ids.iter().map(|&id| tokenizer.decode(&[id], false)).collect();
     }
-    Ok(json_response(&answer))
+    Ok(answer)
 }
 
 /// Puts tokens into text.
 ///
 /// # Errors
 /// If the body is wrong, or the model has no tokenizer.
-fn detokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal> {
+fn detokenize(service: &Inner, body: &Bytes) -> Result<Value, Refusal> {
     let mut fields = Fields::parse(body, DETOKENIZE_TABLE, &service.config.limits)?;
     check_model(service, &mut fields)?;
     let missing = || Refusal::parameter("tokens", "`tokens` is missing: expected a list of token ids");
@@ -145,14 +127,14 @@ fn detokenize(service: &Inner, body: &Bytes) -> Result<Response<Bytes>, Refusal>
         let message = format!("token {id} is outside the vocabulary of {vocabulary}");
         return Err(Refusal::parameter("tokens", message));
     }
-    Ok(json_response(&json!({"prompt": info.tokenizer()?.decode(&ids, false)})))
+    Ok(json!({"prompt": info.tokenizer()?.decode(&ids, false)}))
 }
 
 /// Returns what clients need to put conversations into words themselves.
 ///
 /// # Errors
 /// If the model has no tokenizer.
-fn info(service: &Inner) -> Result<Response<Bytes>, Refusal> {
+fn info(service: &Inner) -> Result<Response, Refusal> {
     let info = service.handle.info();
     let tokenizer = info.tokenizer()?;
     let mut known: Map<String, Value> =

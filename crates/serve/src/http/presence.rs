@@ -6,31 +6,26 @@
 //! connection, and its request ends. Nobody can be asked in HTTP/1.0: the answer is made and sent.
 
 use std::{
-    cell::Cell,
     future::Future,
     io::{self, IoSlice},
     pin::Pin,
-    rc::Rc,
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use hyper::rt::{ReadBufCursor, Write};
-use hyper_util::rt::TokioIo;
 use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
     time::{Instant, Sleep, sleep},
 };
 
-use super::layer::Layer;
-
 /// Time behind the end of what a client sends after which it is asked, and between two looks for its answer.
 const MOMENT: Duration = Duration::from_millis(100);
+/// Looks at a body after the end of what its client sends.
+const LOOKS: usize = 3;
 /// Question that no client has to answer by itself: its system does.
 const QUESTION: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-
-/// Bytes that are taken from the network at once.
-const PIECE: usize = 16 << 10;
 
 /// Part of a request that a connection is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,29 +46,38 @@ pub enum Stage {
 /// State of a connection that both its requests and its socket know.
 #[derive(Debug, Default)]
 pub struct Presence {
-    stage: Cell<Stage>,
-    /// Records whether a stream is to ask with a heartbeat.
-    asks: Cell<bool>,
+    /// The stage, and whether a stream is to ask with a heartbeat.
+    state: Mutex<(Stage, bool)>,
 }
 
 impl Presence {
     /// Goes on to another part of a request.
     pub fn at(&self, stage: Stage) {
-        self.stage.set(stage);
-        self.asks.set(false);
+        self.change(|state| *state = (stage, false));
     }
 
     /// Returns whether a stream is to ask now; it is asked once.
     pub fn asks(&self) -> bool {
-        self.asks.take()
+        self.change(|state| std::mem::take(&mut state.1))
+    }
+
+    fn stage(&self) -> Stage {
+        self.change(|state| state.0)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut (Stage, bool)) -> T) -> T {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Asks the client of a socket whether it is there.
+/// A socket that asks its client whether it is there.
 pub struct Present {
-    presence: Rc<Presence>,
+    stream: TcpStream,
+    presence: Arc<Presence>,
     /// Runs from the end of what the client sends on.
     ended: Option<Pin<Box<Sleep>>>,
+    /// Looks at a body that was not complete.
+    looks: usize,
     /// Records whether the client was asked about this request.
     asked: bool,
     /// Records whether something waits to be taken by the reader: then a write of it will tell.
@@ -81,26 +85,26 @@ pub struct Present {
 }
 
 impl Present {
-    /// Takes what is known of the connection.
-    pub fn new(presence: Rc<Presence>) -> Self {
-        Self { presence, ended: None, asked: false, blocked: false }
+    /// Takes the socket, and what is known of its connection.
+    pub fn new(stream: TcpStream, presence: Arc<Presence>) -> Self {
+        Self { stream, presence, ended: None, looks: 0, asked: false, blocked: false }
     }
 
     /// Decides what becomes of an end: nothing, as long as a request is under way whose client may be there.
-    fn ended(&mut self, stream: &TcpStream, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self { presence, ended, asked, blocked } = self;
-        let is_over = || presence.stage.get() == Stage::Between && !*blocked;
+    fn poll_ended(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self { stream, presence, ended, looks, asked, blocked } = self;
         let moment = ended.get_or_insert_with(|| Box::pin(sleep(MOMENT)));
-        while !is_over() {
+        while presence.stage() != Stage::Between || *blocked {
             ready!(moment.as_mut().poll(context));
             moment.as_mut().reset(Instant::now() + MOMENT);
             let gone = || Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             if stream.take_error()?.is_some() {
                 return gone();
             }
-            match presence.stage.get() {
-                // It is not complete.
-                Stage::Body => break,
+            match presence.stage() {
+                // It is not complete, and a busy machine has had time to read what came.
+                Stage::Body if *looks >= LOOKS => break,
+                Stage::Body => *looks += 1,
                 // What cannot be written now tells as well, once it is.
                 _ if *blocked || *asked => {}
                 Stage::Made => {
@@ -111,7 +115,7 @@ impl Present {
                 }
                 Stage::Sent => {
                     *asked = true;
-                    presence.asks.set(true);
+                    presence.change(|state| state.1 = true);
                 }
                 Stage::Between | Stage::MadeUnasked => {}
             }
@@ -120,44 +124,45 @@ impl Present {
     }
 }
 
-/// Takes what has come, and returns how much that is; 0 behind the end.
-fn receive(stream: &TcpStream, context: &mut Context<'_>, buffer: &mut ReadBufCursor<'_>) -> Poll<io::Result<usize>> {
-    let mut piece = [0; PIECE];
-    let room = PIECE.min(buffer.remaining());
-    loop {
-        ready!(stream.poll_read_ready(context))?;
-        match stream.try_read(&mut piece[..room]) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            received => {
-                let length = received?;
-                buffer.put_slice(&piece[..length]);
-                return Poll::Ready(Ok(length));
+impl AsyncRead for Present {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        if this.ended.is_none() {
+            ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+            if buffer.filled().len() > before {
+                return Poll::Ready(Ok(()));
             }
         }
+        this.poll_ended(context)
     }
 }
 
-impl Layer<TokioIo<TcpStream>> for Present {
-    fn read(
-        &mut self,
-        inner: &mut TokioIo<TcpStream>,
-        context: &mut Context<'_>,
-        mut buffer: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.ended.is_none() && ready!(receive(inner.inner(), context, &mut buffer))? > 0 {
-            return Poll::Ready(Ok(()));
-        }
-        self.ended(inner.inner(), context)
+impl AsyncWrite for Present {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(context, &[IoSlice::new(bytes)])
     }
 
-    fn write(
-        &mut self,
-        inner: &mut TokioIo<TcpStream>,
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(inner).poll_write_vectored(context, pieces);
-        self.blocked = written.is_pending();
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write_vectored(context, pieces);
+        this.blocked = written.is_pending();
         written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
     }
 }

@@ -1,27 +1,21 @@
 //! The accept loop, its bounds, and how it ends.
 
 use std::{
-    cell::RefCell,
     collections::HashMap,
     io,
     net::{IpAddr, SocketAddr},
-    rc::Rc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::watch,
-    task::{JoinSet, LocalSet},
+    task::JoinSet,
     time::{Instant, sleep, sleep_until, timeout},
 };
 
-use super::{
-    bodies::Bodies,
-    connection,
-    shared::{Ending, HttpConfig, Lanes, Shared},
-};
-use crate::Service;
+use super::connection::{self, Shared};
+use crate::{Service, config::HttpConfig, inner::Ending, lane::Lanes};
 
 /// Way in which a server is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -69,8 +63,7 @@ impl Server {
         let threads = Lanes::JOBS.iter().sum();
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let runtime = builder.enable_io().enable_time().max_blocking_threads(threads).build()?;
-        let local = LocalSet::new();
-        let served = local.block_on(&runtime, self.serve(&mut stop));
+        let served = runtime.block_on(self.serve(&mut stop));
         // A prompt that is being put into tokens for a client that is gone is not waited for.
         runtime.shutdown_timeout(Duration::from_secs(1));
         served
@@ -79,10 +72,8 @@ impl Server {
     async fn serve(self, stop: &mut dyn FnMut() -> Stop) -> io::Result<()> {
         let Self { listener, service, config } = self;
         let listener = TcpListener::from_std(listener)?;
-        let (tell, ending) = watch::channel(Ending::Serving);
-        let (limits, lanes) = (service.limits(), Lanes::new());
-        let bodies = Bodies::new(limits.all_bodies, limits.body_bytes, &service.weights());
-        let shared = Rc::new(Shared { service, config, bodies, lanes, streams: Rc::default(), ending });
+        let router = service.router(config.clone());
+        let shared = Arc::new(Shared { service, router, config });
         let mut connections = JoinSet::new();
         let accepting = accept(&listener, &shared, &mut connections);
         let stopped = until_stopped(stop, Stop::Drain);
@@ -90,7 +81,7 @@ impl Server {
             () = accepting => {}
             () = stopped => {}
         }
-        drain(listener, &shared, &tell, &mut connections, stop).await;
+        drain(listener, &shared, &mut connections, stop).await;
         Ok(())
     }
 }
@@ -98,12 +89,11 @@ impl Server {
 /// Refuses what is new, waits for what is on its way, and gives up what takes too long.
 async fn drain(
     listener: TcpListener,
-    shared: &Rc<Shared>,
-    tell: &watch::Sender<Ending>,
+    shared: &Arc<Shared>,
     connections: &mut JoinSet<()>,
     stop: &mut dyn FnMut() -> Stop,
 ) {
-    shared.service.drain();
+    shared.service.end(Ending::Refusing);
     let notice = Instant::now() + shared.config.drain_notice;
     tokio::select! {
         () = accept(&listener, shared, connections) => {}
@@ -112,13 +102,13 @@ async fn drain(
     }
     // Who comes now is told at once that nobody is here, instead of waiting for the end in the system's queue.
     drop(listener);
-    let _ = tell.send(Ending::Draining);
+    shared.service.end(Ending::Closing);
     tokio::select! {
         () = emptied(connections) => {}
         () = sleep(shared.config.drain_time) => {}
         () = until_stopped(stop, Stop::Now) => {}
     }
-    let _ = tell.send(Ending::GivingUp);
+    shared.service.end(Ending::GivingUp);
     // Each stream gets its last messages, unless its reader takes none.
     let _ = timeout(Duration::from_secs(2), emptied(connections)).await;
     connections.abort_all();
@@ -140,8 +130,8 @@ async fn until_stopped(stop: &mut dyn FnMut() -> Stop, wanted: Stop) {
 }
 
 /// Takes connections, as many as there may be.
-async fn accept(listener: &TcpListener, shared: &Rc<Shared>, connections: &mut JoinSet<()>) {
-    let addresses: Rc<RefCell<HashMap<IpAddr, usize>>> = Rc::default();
+async fn accept(listener: &TcpListener, shared: &Arc<Shared>, connections: &mut JoinSet<()>) {
+    let addresses: Arc<Mutex<HashMap<IpAddr, usize>>> = Arc::default();
     loop {
         while connections.try_join_next().is_some() {}
         if connections.len() >= shared.config.connections {
@@ -163,11 +153,11 @@ async fn accept(listener: &TcpListener, shared: &Rc<Shared>, connections: &mut J
     }
 }
 
-fn start(stream: TcpStream, shared: &Rc<Shared>, connections: &mut JoinSet<()>, place: Place) {
+fn start(stream: TcpStream, shared: &Arc<Shared>, connections: &mut JoinSet<()>, place: Place) {
     // What is written is whole messages: waiting for more would only delay them.
     let _ = stream.set_nodelay(true);
-    let shared = Rc::clone(shared);
-    connections.spawn_local(async move {
+    let shared = Arc::clone(shared);
+    connections.spawn(async move {
         connection::serve(stream, shared).await;
         drop(place);
     });
@@ -175,25 +165,25 @@ fn start(stream: TcpStream, shared: &Rc<Shared>, connections: &mut JoinSet<()>, 
 
 /// One of an address's connections.
 struct Place {
-    addresses: Rc<RefCell<HashMap<IpAddr, usize>>>,
+    addresses: Arc<Mutex<HashMap<IpAddr, usize>>>,
     address: IpAddr,
 }
 
 impl Place {
-    fn take(addresses: &Rc<RefCell<HashMap<IpAddr, usize>>>, address: IpAddr, most: usize) -> Option<Self> {
-        let mut counts = addresses.borrow_mut();
+    fn take(addresses: &Arc<Mutex<HashMap<IpAddr, usize>>>, address: IpAddr, most: usize) -> Option<Self> {
+        let mut counts = addresses.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(address).or_default();
         if *count >= most {
             return None;
         }
         *count += 1;
-        Some(Self { addresses: Rc::clone(addresses), address })
+        Some(Self { addresses: Arc::clone(addresses), address })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut counts = self.addresses.borrow_mut();
+        let mut counts = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {

@@ -2,6 +2,7 @@
 
 use std::{
     path::PathBuf,
+    pin::Pin,
     sync::{
         Arc, Condvar, Mutex, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -12,11 +13,21 @@ use std::{
     time::{Duration, Instant},
 };
 
+use axum::{
+    Router,
+    body::{Body, HttpBody},
+};
 use bytes::Bytes;
 use demask::{Handle, Model};
-use demask_serve::{EventStream, Reply, Service, ServiceConfig};
+use demask_serve::{Service, ServiceConfig, http::HttpConfig};
 use http::{Request, Response};
+use http_body_util::BodyExt;
 use serde_json::Value;
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::JoinHandle,
+};
+use tower::ServiceExt;
 
 /// Which model a test needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,17 +80,67 @@ pub fn stepped(kind: Kind) -> std::sync::MutexGuard<'static, Served> {
     served.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Sends a request; what `open` refuses is a whole reply, too.
+/// The runtime of all requests.
+pub fn runtime() -> &'static Runtime {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap())
+}
+
+/// Routes whose streams send each chunk at once.
+fn router(service: &Service) -> Router {
+    service.router(HttpConfig { stream_interval: Duration::ZERO, ..HttpConfig::default() })
+}
+
+/// A request on its way. Dropped, it is given up.
+pub struct Reply(JoinHandle<axum::response::Response>);
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Reply {
+    /// Waits for the head of the response.
+    pub fn response(mut self) -> axum::response::Response {
+        wait(|context| Pin::new(&mut self.0).poll(context)).unwrap()
+    }
+
+    /// Returns whether the response is there.
+    pub fn is_there(&self) -> bool {
+        self.0.is_finished()
+    }
+}
+
+/// Returns whether a response is a stream.
+pub fn is_stream(response: &axum::response::Response) -> bool {
+    response.headers()["content-type"] == "text/event-stream; charset=utf-8"
+}
+
+/// Requests that a service has taken on.
+fn admitted(service: &Service) -> f64 {
+    let request = Request::get("/metrics").body(Body::empty()).unwrap();
+    let response = runtime().block_on(router(service).oneshot(request)).unwrap();
+    let text = runtime().block_on(response.into_body().collect()).unwrap().to_bytes();
+    let text = String::from_utf8(text.to_vec()).unwrap();
+    text.lines().find_map(|line| line.strip_prefix("demask_requests_admitted_total ")).unwrap().parse().unwrap()
+}
+
+/// Sends a request, and waits until it is taken on or answered.
 pub fn send(service: &Service, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
     let mut request = Request::builder().method(method).uri(path).header("content-length", body.len());
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let (head, ()) = request.body(()).unwrap().into_parts();
-    match service.open(&head) {
-        Ok(entry) => service.handle(entry, &Bytes::copy_from_slice(body)),
-        Err(response) => Reply::Whole(*response),
+    let request = request.body(Body::from(body.to_vec())).unwrap();
+    let (before, router) = (admitted(service), router(service));
+    let reply = Reply(runtime().spawn(async move { router.oneshot(request).await.unwrap() }));
+    let end = Instant::now() + Duration::from_mins(2);
+    while !reply.is_there() && admitted(service) <= before {
+        assert!(Instant::now() < end, "it is not taken on");
+        thread::yield_now();
     }
+    reply
 }
 
 pub fn post(service: &Service, path: &str, body: &Value) -> Reply {
@@ -88,16 +149,24 @@ pub fn post(service: &Service, path: &str, body: &Value) -> Reply {
 
 /// Waits for a body that is not a stream.
 pub fn whole(reply: Reply) -> Response<Bytes> {
-    match reply {
-        Reply::Whole(response) => response,
-        Reply::Pending(mut pending) => wait(|context| pending.poll(context)),
-        Reply::Stream(..) => panic!("a whole body is expected"),
-    }
+    let response = reply.response();
+    assert!(response.headers().get("content-type").is_none() || !is_stream(&response), "a whole body is expected");
+    collected(response)
+}
+
+/// Waits for the rest of a body.
+pub fn collected(response: axum::response::Response) -> Response<Bytes> {
+    let (head, body) = response.into_parts();
+    Response::from_parts(head, runtime().block_on(body.collect()).unwrap().to_bytes())
 }
 
 /// The status of a whole reply, and its body as JSON.
 pub fn json(reply: Reply) -> (u16, Value) {
-    let response = whole(reply);
+    json_of(&whole(reply))
+}
+
+/// The status of a response, and its body as JSON.
+pub fn json_of(response: &Response<Bytes>) -> (u16, Value) {
     let body = serde_json::from_slice(response.body()).unwrap_or(Value::Null);
     (response.status().as_u16(), body)
 }
@@ -109,19 +178,29 @@ pub fn made(reply: Reply) -> Value {
     body
 }
 
-pub fn stream(reply: Reply) -> EventStream {
-    match reply {
-        Reply::Stream(response, stream) => {
-            assert_eq!(response.headers()["content-type"], "text/event-stream; charset=utf-8");
-            *stream
-        }
-        Reply::Whole(response) => panic!("a stream is expected: {response:?}"),
-        Reply::Pending(_) => panic!("a stream is expected"),
+/// The body of a stream.
+pub struct Events(Body);
+
+impl Events {
+    /// Returns the next messages, none after the end.
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let _runtime = runtime().enter();
+        let frame = Pin::new(&mut self.0).poll_frame(context);
+        frame.map(|frame| frame.map(|frame| frame.unwrap().into_data().unwrap()))
     }
 }
 
+pub fn stream(reply: Reply) -> Events {
+    events(reply.response())
+}
+
+pub fn events(response: axum::response::Response) -> Events {
+    assert!(is_stream(&response), "a stream is expected: {response:?}");
+    Events(response.into_body())
+}
+
 /// Reads a stream to its end.
-pub fn read(stream: &mut EventStream) -> String {
+pub fn read(stream: &mut Events) -> String {
     let mut bytes = Vec::new();
     while let Some(chunk) = wait(|context| stream.poll(context)) {
         bytes.extend_from_slice(&chunk);

@@ -1,64 +1,33 @@
-//! The body of a response on a socket: whole, or a stream with heartbeats that ends when the server does.
+//! The body of a streamed response: events at a bounded rate, with heartbeats, up to the end of the server.
 
 use std::{
     convert::Infallible,
     future::Future,
     pin::Pin,
-    rc::Rc,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
+use axum::body::HttpBody;
 use bytes::Bytes;
-use hyper::body::{Body, Frame, SizeHint};
+use hyper::body::Frame;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::{
+use crate::{
+    Refusal,
+    config::HttpConfig,
+    inner::{Ending, Inner},
     lane::Lane,
-    presence::{Presence, Stage},
-    shared::{HttpConfig, Shared},
+    stream::{EventStream, last_messages},
 };
-use crate::{EventStream, HEARTBEAT, Refusal, stream::last_messages};
+
+/// A message between two others that says nothing, for connections that nothing was written to for long.
+pub const HEARTBEAT: &[u8] = b":\n\n";
 
 /// Streams that send a chunk each `stream_interval`; of more streams each waits longer, so that all of them together send no
 /// more. A chunk costs the processor tens of microseconds in this process and the kernel, whatever the model.
 const AT_FULL_RATE: usize = 8;
-
-/// A future that is ready once the server gives up what is on its way.
-pub type GivenUp = Pin<Box<dyn Future<Output = ()>>>;
-
-/// The body of a response. Dropped, all of it is on its way, and the connection is between two requests.
-pub struct ReplyBody {
-    content: Content,
-    presence: Rc<Presence>,
-}
-
-/// Content of a body.
-enum Content {
-    /// Body that is complete.
-    Whole(Option<Bytes>),
-    /// Body that comes as it is made.
-    Stream(Box<Streaming>),
-}
-
-impl ReplyBody {
-    /// A body that is complete.
-    pub fn whole(bytes: Bytes, presence: &Rc<Presence>) -> Self {
-        let content = Content::Whole(Some(bytes).filter(|bytes| !bytes.is_empty()));
-        Self { content, presence: Rc::clone(presence) }
-    }
-
-    /// A body that comes as it is made.
-    pub fn stream(streaming: Streaming, presence: &Rc<Presence>) -> Self {
-        Self { content: Content::Stream(Box::new(streaming)), presence: Rc::clone(presence) }
-    }
-}
-
-impl Drop for ReplyBody {
-    fn drop(&mut self) {
-        self.presence.at(Stage::Between);
-    }
-}
 
 /// A stream with heartbeats.
 pub struct Streaming {
@@ -70,46 +39,46 @@ pub struct Streaming {
     /// Time between two chunks of an answer under way, where few streams are open.
     gap: Duration,
     /// Held by each stream, and once beside them.
-    open: Rc<()>,
-    /// Runs behind a chunk: what comes meanwhile goes with the next one.
+    open: Arc<()>,
+    /// Runs after a chunk: what comes meanwhile goes with the next one.
     pause: Option<Pin<Box<Sleep>>>,
     heartbeat: Pin<Box<Sleep>>,
-    given_up: Option<GivenUp>,
+    given_up: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 /// The events of a stream, which are in a lane while a long message is written.
 enum Events {
-    Here(Box<EventStream>),
+    Here(EventStream),
     Away(Away),
     /// A message could not be written.
     Gone,
 }
 
-type Away = Pin<Box<dyn Future<Output = Result<(Box<EventStream>, Option<Bytes>), String>>>>;
+type Away = Pin<Box<dyn Future<Output = Result<(EventStream, Option<Bytes>), Refusal>> + Send>>;
 
 impl Streaming {
     /// Puts heartbeats into a stream whenever it was silent for the configured time, and keeps chunks apart.
-    pub fn new(events: Box<EventStream>, shared: &Shared, key: usize, given_up: GivenUp) -> Self {
-        let HttpConfig { heartbeat: silence, stream_interval: gap, .. } = shared.config;
+    pub fn new(events: EventStream, service: &Inner, http: &HttpConfig, key: usize) -> Self {
+        let HttpConfig { heartbeat: silence, stream_interval: gap, .. } = *http;
         Self {
             events: Events::Here(events),
-            lane: shared.lanes.answers.clone(),
+            lane: service.lanes.answers.clone(),
             key,
             silence,
             gap,
-            open: Rc::clone(&shared.streams),
+            open: Arc::clone(&service.streams),
             pause: None,
             heartbeat: Box::pin(sleep(silence)),
-            given_up: Some(given_up),
+            given_up: Some(Box::pin(service.until(Ending::GivingUp))),
         }
     }
 
     /// Returns the time that the next chunk waits.
     fn pause(&self) -> Duration {
-        gap(self.gap, Rc::strong_count(&self.open) - 1, self.silence)
+        gap(self.gap, Arc::strong_count(&self.open) - 1, self.silence)
     }
 
-    /// Reports whether the pause behind the last chunk is not over, nor any answer.
+    /// Reports whether the pause after the last chunk is not over, nor any answer.
     fn is_pausing(&mut self, context: &mut Context<'_>) -> bool {
         let Some(pause) = &mut self.pause else { return false };
         let over = |events: &mut Events, context: &mut Context<'_>| match events {
@@ -133,10 +102,8 @@ impl Streaming {
                         self.events = Events::Here(events);
                         written
                     }
-                    Err(error) => {
-                        tracing::error!(%error, "a stream broke off (a bug, please report it)");
+                    Err(refusal) => {
                         self.events = Events::Gone;
-                        let refusal = Refusal::failed("the stream broke off (a bug, please report it)");
                         Some(last_messages(&refusal))
                     }
                 },
@@ -163,7 +130,7 @@ impl Streaming {
         }
     }
 
-    fn poll(&mut self, presence: &Presence, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if let Some(given_up) = &mut self.given_up
             // A message that is being written is waited for: that is no more than a moment.
             && let Events::Here(events) = &mut self.events
@@ -173,9 +140,6 @@ impl Streaming {
             if let Some(last) = events.end_with(&Refusal::shutting_down()) {
                 return Poll::Ready(Some(last));
             }
-        }
-        if presence.asks() {
-            return Poll::Ready(Some(Bytes::from_static(HEARTBEAT)));
         }
         if self.is_pausing(context) {
             return Poll::Pending;
@@ -201,29 +165,12 @@ fn gap(of_few: Duration, streams: usize, silence: Duration) -> Duration {
     of_few.mul_f64(share).min(silence)
 }
 
-impl Body for ReplyBody {
+impl HttpBody for Streaming {
     type Data = Bytes;
     type Error = Infallible;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let Self { content, presence } = self.get_mut();
-        match content {
-            Content::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Content::Stream(streaming) => {
-                streaming.poll(presence, context).map(|chunk| chunk.map(|bytes| Ok(Frame::data(bytes))))
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        matches!(self.content, Content::Whole(None))
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match &self.content {
-            Content::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            Content::Stream(_) => SizeHint::default(),
-        }
+        self.get_mut().poll(context).map(|chunk| chunk.map(|bytes| Ok(Frame::data(bytes))))
     }
 }
 

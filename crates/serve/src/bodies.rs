@@ -2,16 +2,14 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use axum::body::HttpBody;
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 
 use crate::shares::Shares;
 
 /// Bytes that a body is given room for at first.
 const FIRST: usize = 1 << 10;
-/// Bytes that a piece of a body counts for at least where bodies are passed over: its length and its ends take time, too.
-const PIECE: usize = 32;
 
 /// Memory for all bodies, which keys share.
 #[derive(Debug)]
@@ -52,7 +50,10 @@ impl Bodies {
     ///
     /// # Errors
     /// If it breaks off, or is too large for itself or beside others.
-    pub async fn read(self: &Arc<Self>, key: usize, body: &mut Incoming) -> Result<Bytes, Unread> {
+    pub async fn read<B>(self: &Arc<Self>, key: usize, mut body: B) -> Result<Bytes, Unread>
+    where
+        B: HttpBody<Data = Bytes> + Unpin,
+    {
         let mut held = Held { bodies: Arc::clone(self), key, bytes: Vec::new(), room: 0 };
         while let Some(frame) = body.frame().await {
             // What follows a body's last chunk says nothing.
@@ -96,19 +97,6 @@ impl Drop for Held {
         self.bytes = Vec::new();
         self.bodies.lock().give_back(self.key, self.room);
     }
-}
-
-/// Reads a body of which nothing is wanted, and keeps nothing of it. Returns whether it ended within so many bytes.
-pub async fn pass_over(body: &mut Incoming, most: usize) -> bool {
-    let mut passed = 0;
-    while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else { return false };
-        passed += frame.data_ref().map_or(0, Bytes::len).max(PIECE);
-        if passed > most {
-            return false;
-        }
-    }
-    true
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use std::{
 
 use tokio::{sync::oneshot, task::spawn_blocking};
 
+use crate::Refusal;
+
 /// A lane. Clones are the same one.
 #[derive(Debug, Clone)]
 pub struct Lane {
@@ -42,20 +44,20 @@ impl Lane {
     /// Does a job for a key when its turn comes. Dropped before that, it is never done.
     ///
     /// # Errors
-    /// What it panicked with.
+    /// If it panicked.
     pub async fn run<T: Send + 'static>(
         &self,
         key: usize,
         job: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, String> {
-        let turn = self.turn(key).await.ok_or_else(|| "its lane is gone".to_owned())?;
+    ) -> Result<T, Refusal> {
+        let turn = self.turn(key).await.ok_or_else(|| Refusal::broken("its lane is gone"))?;
         let done = spawn_blocking(move || {
             // Held for as long as the job goes on, whoever waits for it.
             let _turn = turn;
             // Nothing that the job has touched is looked at again.
-            catch_unwind(AssertUnwindSafe(job)).map_err(|panic| said(&*panic))
+            catch_unwind(AssertUnwindSafe(job)).map_err(|panic| Refusal::broken(&said(&*panic)))
         });
-        done.await.map_err(|error| error.to_string())?
+        done.await.unwrap_or_else(|error| Err(Refusal::broken(&error.to_string())))
     }
 
     /// Waits for a turn.
@@ -76,6 +78,28 @@ impl Lane {
 
     fn lock(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lanes for what takes time.
+#[derive(Debug, Clone)]
+pub struct Lanes {
+    /// Requests that generate are read, and their prompts put into tokens.
+    pub prompts: Lane,
+    /// Texts are put into tokens for clients, and tokens into texts.
+    pub tokens: Lane,
+    /// Long answers are written.
+    pub answers: Lane,
+}
+
+impl Lanes {
+    /// Jobs of each lane at a time. The engine needs the cores more than they do, and a long answer much memory.
+    pub const JOBS: [usize; 3] = [4, 1, 1];
+
+    /// Makes the lanes of a service.
+    pub fn new() -> Self {
+        let [prompts, tokens, answers] = Self::JOBS.map(Lane::new);
+        Self { prompts, tokens, answers }
     }
 }
 
