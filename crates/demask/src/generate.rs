@@ -95,6 +95,7 @@ impl ModelInfo {
             receipt: Receipt {
                 model: self.name().to_owned(),
                 device: machine.map(|machine| machine.device.clone()).unwrap_or_default(),
+                note: self.untrained_masks(&decoding.decoder),
                 decoding,
                 more,
                 guide_nfe: session.counts().guide.nfe,

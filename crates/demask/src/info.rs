@@ -122,6 +122,18 @@ impl ModelInfo {
         self.facts.mask == Mask::Causal && (of_adapter || self.family().trains_causal_masks())
     }
 
+    /// Returns what to say of guesses at masks by a model that was not trained to make them: nothing is wrong, and little is won.
+    pub fn untrained_masks(&self, decoder: &str) -> Option<String> {
+        let guesses = decoder.split(':').next() == Some("isd");
+        (guesses && !self.guesses_at_masks()).then(|| {
+            format!(
+                "{} was not trained with masks, so that decoder isd's guesses seldom come true: the tokens are those of ar, in \
+                 hardly fewer forwards",
+                self.family()
+            )
+        })
+    }
+
     /// Returns why no request can take K/V that another one has computed of the same first tokens; none if one can.
     pub fn why_no_prefixes(&self) -> Option<&'static str> {
         (self.facts.mask == Mask::Full).then_some("this model's K/V depend on its whole canvas")

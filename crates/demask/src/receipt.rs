@@ -17,6 +17,9 @@ pub struct Receipt {
     /// How to get a longer answer, if this one was cut by its length; names of options stand in backticks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub more: Option<String>,
+    /// Reason why the method wins little on this model, if it is one that it was not trained for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// Forwards of the guide.
     pub guide_nfe: usize,
     /// Counts of the guide, if there was one.

@@ -109,6 +109,46 @@ fn idlm_4_an_adapter_of_zeros_changes_no_bit() {
     }
 }
 
+/// Layers of which a cache computes some rows have the adapter on those rows, as the merged model has.
+#[test]
+fn partly_computed_layers_beside_an_adapter_are_those_of_the_merged_model() {
+    let (_, spec) = specs().into_iter().find(|(_, spec)| spec.attention == Mask::Full).unwrap();
+    let facts = ModelFacts {
+        mask: Mask::Full,
+        shift: spec.shift as u32,
+        mask_id: Some(MASK),
+        vocab: spec.vocabulary,
+        context: spec.context,
+        layers: spec.layers,
+        blocks: spec.blocks,
+        free_rows: 16,
+    };
+    let answered = |usage: AdapterUse, cache: &str| {
+        let session = |index: u32| {
+            let tokens = (0..5 + index).map(|at| (index * 13 + at * 7) % 60).collect();
+            Session::new(SessionOptions {
+                stop: StopRule::Never,
+                block_length: Some(8),
+                cache: cache.parse().unwrap(),
+                ..SessionOptions::new(facts.clone(), CanvasSpec::Prompt { tokens, gen_length: 16 })
+            })
+            .unwrap()
+        };
+        let weights = random(&spec).with_adapter(&spec, (usage, 5), 0.5);
+        let network = load(&spec, &weights, Isa::best(), Products::plain(Dtype::F32));
+        let (over, _) = together(network, (0..4).map(session).collect());
+        over.iter().map(|session| session.output().tokens).collect::<Vec<_>>()
+    };
+    let plain = answered(AdapterUse::All, "none");
+    let mut differ = 0;
+    for cache in ["dllm:prompt=3,response=4", "dllm:response=6,rows=drift,rho=0.5", "dkv:refresh=4", "dual"] {
+        let found = answered(AdapterUse::All, cache);
+        assert_eq!(found, answered(AdapterUse::Merged, cache), "{cache}");
+        differ += usize::from(found != plain);
+    }
+    assert!(differ > 0, "the caches compute every row");
+}
+
 /// A golden checkpoint, trained autoregressively alone, perhaps with its adapter.
 fn golden(adapter: Option<AdapterChoice>, dtype: DtypeChoice, quantize: WeightChoice) -> Model {
     let checkpoints = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt");
@@ -234,6 +274,19 @@ fn models_whose_masks_guess_decode_by_isd() {
     assert_eq!(decoder(Some(AdapterChoice::All)), "ar");
     // The adapter's name says what it is for.
     assert_eq!(decoder(Some(AdapterChoice::Auto)), "isd:stride=4");
+}
+
+#[test]
+fn a_receipt_says_that_a_model_was_not_trained_to_guess() {
+    let note = |adapter, decoder: &str| {
+        let model = golden(adapter, DtypeChoice::F32, WeightChoice::Plain);
+        let decoder = Some(decoder.parse().unwrap());
+        let options = Options { decoder, gen_length: Some(8), ignore_eos: Some(true), ..Options::default() };
+        model.generate_with(Prompt::Tokens(vec![5, 6, 7]), &options).unwrap().receipt.note
+    };
+    assert!(note(None, "isd:stride=3").unwrap().contains("was not trained with masks"));
+    assert_eq!(note(None, "ar"), None);
+    assert_eq!(note(Some(AdapterChoice::Auto), "isd:stride=3"), None);
 }
 
 /// Results of one adapter are no results of another, nor of the model alone.

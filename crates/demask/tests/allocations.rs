@@ -9,13 +9,13 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use common::{quantised, runner, runner_of, specs, tiers};
+use common::{RandomWeights, quantised, runner, runner_of, runner_with, specs, tiers};
 use demask::Request;
 use demask::internals::{
-    cpu::{isa::Isa, linear::Products},
+    cpu::{CpuOptions, isa::Isa, linear::Products},
     decode::{CanvasSpec, GuideOptions, ModelFacts, Remasking, Session, SessionOptions, StopRule},
     engine::Scheduler,
-    model_parts::ArchSpec,
+    model_parts::{AdapterUse, ArchSpec},
     step::{HeadRequest, Lanes, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan},
 };
 
@@ -60,6 +60,7 @@ fn count(work: impl FnOnce()) -> usize {
 fn a_warm_step_allocates_nothing() {
     // One test function: the counter is the process's.
     steps_of_the_network();
+    steps_with_an_adapter();
     forwards_of_the_scheduler();
     forwards_that_many_share();
     forwards_behind_a_prefix();
@@ -103,6 +104,32 @@ fn steps_of_the_network() {
                 network.step(&step, &mut out).unwrap();
                 let allocations = count(|| network.step(&step, &mut out).unwrap());
                 assert_eq!(allocations, 0, "{name} {} {products:?} {lanes:?}", isa.tier().name());
+            }
+        }
+    }
+}
+
+/// Rows with an adapter beside rows without it.
+fn steps_with_an_adapter() {
+    const MASK: u32 = 69;
+    for (name, spec) in specs() {
+        for (isa, Products { dtype, quantisation, activations }) in kinds() {
+            for usage in [AdapterUse::Masks(MASK), AdapterUse::All] {
+                let weights = RandomWeights::new(&spec, 7).with_adapter(&spec, (usage, 5), 0.5);
+                let options = CpuOptions { isa, dtype, quantisation, activations, threads: 1 };
+                let mut network = runner_with(&spec, &weights, options);
+                let needs = SequenceNeeds { positions: 40, rows: 40, predictions: 40, ..SequenceNeeds::default() };
+                let id = network.open(&needs).unwrap();
+                let mut plan = StepPlan { visible: 40, mask: spec.attention, ..StepPlan::default() };
+                plan.live.set_range(0..40);
+                plan.predict.set_range(20..40);
+                let tokens: Vec<u32> = (0..40).map(|at| if at % 3 == 2 { MASK } else { 5 }).collect();
+                let ask = HeadRequest::default().into();
+                let step = [SequenceStep { sequence: id, tokens: &tokens, plan: &plan, ask: &ask, blend: None }];
+                let mut out = [Predictions::default()];
+                network.step(&step, &mut out).unwrap();
+                let allocations = count(|| network.step(&step, &mut out).unwrap());
+                assert_eq!(allocations, 0, "{name} {} {dtype:?} {usage:?}", isa.tier().name());
             }
         }
     }

@@ -197,7 +197,9 @@ pub fn generate_options(args: &DecodeArgs, seed: u64) -> Result<Options, Error> 
 
 /// Returns what to say before an answer of a model with these options.
 pub fn notes(info: &ModelInfo, options: &Options) -> impl Iterator<Item = String> + use<> {
-    [long_canvas(info, options), untrained_masks(info, options)].into_iter().flatten()
+    let decoder = options.decoder.as_ref().map_or("", |decoder| decoder.name());
+    let untrained = info.untrained_masks(decoder).map(|note| format!("note: {note}"));
+    [long_canvas(info, options), untrained].into_iter().flatten()
 }
 
 /// Returns what to say of a canvas that is far longer than the model is made for: under full attention its length is no bound
@@ -208,18 +210,6 @@ fn long_canvas(info: &ModelInfo, options: &Options) -> Option<String> {
         format!(
             "note: --gen-length {length} is an input, which every position sees, and this model is made for {recommended}: answers \
              may be wrong; --max-tokens bounds an answer and changes nothing else"
-        )
-    })
-}
-
-/// Returns what to say of guesses at masks by a model that was not trained to make them: nothing is wrong, and little is won.
-fn untrained_masks(info: &ModelInfo, options: &Options) -> Option<String> {
-    let guesses = options.decoder.as_ref().is_some_and(|decoder| decoder.name() == "isd");
-    (guesses && !info.guesses_at_masks()).then(|| {
-        format!(
-            "note: {} was not trained with masks, so that decoder isd's guesses seldom come true: the tokens are those of ar, in \
-             hardly fewer forwards",
-            info.family()
         )
     })
 }
