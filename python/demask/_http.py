@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Union
 from . import _native
 from ._closing import AsyncClosing
 from ._native import Bell
+from ._options import HEARTBEAT_SECONDS
 from ._waiting import waiting
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ Headers = Union[Mapping[str, str], Mapping[bytes, bytes], Iterable[tuple[Union[s
 
 HEARTBEAT = b":\n\n"
 """An empty message of an event stream, for readers that would take silence for the end."""
-
-SILENCE = 15.0
-"""Seconds of a stream's silence after which a heartbeat is sent."""
 
 
 class HttpResponse(AsyncClosing):
@@ -56,7 +54,7 @@ class HttpResponse(AsyncClosing):
             there, piece = self._reply.chunk(bell, number)
             return (piece,) if there else None
 
-        found = await waiting().until(look, SILENCE if self._reply.streams else None)
+        found = await waiting().until(look, HEARTBEAT_SECONDS if self._reply.streams else None)
         if found is None:
             return HEARTBEAT
         if found[0] is None:
@@ -80,9 +78,9 @@ class HttpResponse(AsyncClosing):
 
 
 class Service:
-    """An OpenAI-compatible server over an engine without sockets: bounds, keys, counters and a queue of its own.
+    """An OpenAI-compatible server over a model without sockets: bounds, keys, counters and a queue of its own.
 
-    `Engine.service` makes one.
+    `Model.service` makes one.
     """
 
     __slots__ = ("_native",)
@@ -94,7 +92,7 @@ class Service:
         """Serves one request, and returns its response once the head is known.
 
         `path` may have a query, `body` is anything with bytes. What is wrong with a request is a response with a status of 4xx,
-        as the server's manual has it. Raises `demask.Closed` if the engine was closed, `TypeError` and `ValueError` for what is no
+        as the server's manual has it. Raises `demask.errors.Closed` if the model was closed, `TypeError` and `ValueError` for what is no
         request at all.
         """
         for what, found in (("method", method), ("path", path)):

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LoadOptions", "Options", "RequestBounds", "ServiceOptions"]
 
+HEARTBEAT_SECONDS = 15
+"""Seconds of silence after which a stream gets a heartbeat."""
+
 
 class LoadOptions(TypedDict, total=False):
     """Keywords of `load` and `demo`. `None` means not set."""
@@ -57,7 +60,7 @@ class RequestBounds(TypedDict, total=False):
 
 
 class ServiceOptions(RequestBounds, total=False):
-    """Options of a service beside its engine."""
+    """Options of a service beside its model."""
 
     names: Sequence[str]
     """Names that requests may call the model by; the model's own by default."""

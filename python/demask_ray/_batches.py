@@ -88,7 +88,7 @@ class Generator:
                 texts.append({"text": "", "finish": "error", "nfe": 0, "receipt": "", "error": str(error)})
                 continue
             receipt = answer.receipt if self._timings else steady(answer.receipt)
-            text = {"text": answer.text or "", "finish": answer.finish, "nfe": answer.nfe, "error": ""}
+            text = {"text": answer.text or "", "finish": answer.finish_reason, "nfe": answer.nfe, "error": ""}
             texts.append({**text, "receipt": json.dumps(receipt, ensure_ascii=False, separators=(",", ":"))})
         columns = {
             name: numpy.array([text[name] for text in texts], dtype=object) for name in ("text", "finish", "receipt")

@@ -139,7 +139,8 @@ def put_together(library: pathlib.Path, tools: pathlib.Path) -> pathlib.Path:
 
 def tested(python: pathlib.Path, tools: pathlib.Path, asked: argparse.Namespace, wheel: bool) -> None:
     """Checks the types of the package that an interpreter finds, and tests it."""
-    run(python, ROOT / "tools/python/options.py", "--check")
+    for written in ("options.py", "receipt.py"):
+        run(python, ROOT / "tools/python" / written, "--check")
     step("types")
     run(tools / "mypy", "--python-executable", python, "demask", "examples", cwd=SOURCES)
     if wheel:
