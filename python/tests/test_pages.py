@@ -98,7 +98,7 @@ def test_the_notebook_runs_in_a_kernel(tmp_path: pathlib.Path) -> None:
     assert len(drawn) == 3 and all("demask" in out["data"]["text/html"] for out in drawn)
 
 
-def test_every_block_of_the_page_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_block_of_the_pages_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs/python.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -106,6 +106,8 @@ def test_every_block_of_the_page_runs(tmp_path: pathlib.Path, monkeypatch: pytes
     namespace: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, "docs/python.md", "exec"), namespace)
+    [block] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    exec(compile(block, "README.md", "exec"), {})
     for name in ("model", "llm"):
         getattr(namespace[name], "model", namespace[name]).close()
     assert "@@" not in page
