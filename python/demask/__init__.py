@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import typing as _typing
 
-from . import _native, errors, types, vllm
+from . import _native
+from . import errors as errors
+from . import types as types
+from . import vllm as vllm
 from ._canvas import Canvas
 from ._chat import Chat
 from ._facts import cost, doctor
@@ -47,11 +50,8 @@ __all__ = [
     "cost",
     "demo",
     "doctor",
-    "errors",
     "load",
     "serve",
-    "types",
-    "vllm",
 ]
 
 if not _typing.TYPE_CHECKING:

@@ -9,6 +9,7 @@ program, importing this module is enough: `lm_eval.simple_evaluate(model="demask
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
@@ -73,10 +74,7 @@ class Demask(LM):
         unknown = [name for name in chosen if name not in Options.__annotations__ or name == "transfer"]
         if unknown:
             raise OptionsError(f"{unknown[0]} is no setting of a model or of an answer: see `demask help generate`")
-        automatic = batch_size is None or str(batch_size).startswith("auto")
-        self.batch = min(BATCH, max_batch_size or BATCH) if automatic else int(cast("int", batch_size))
-        if self.batch < 1:
-            raise OptionsError(f"batch_size is {batch_size}, expected a whole number from 1 on, or auto")
+        self.batch = width(batch_size, max_batch_size)
         self.model = demo(**cast("Any", own)) if model == "demo" else load(model, **cast("Any", own))
         self.chosen, self.draws = chosen, draws
         self.counts = {"answers": 0, "nfe": 0, "seconds": 0.0}
@@ -99,11 +97,22 @@ class Demask(LM):
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Returns the answers to prompts, which are texts as they are: the template is applied before."""
         prompts = [Raw(request.args[0]) for request in requests]
-        each = [cast("Options", options(request.args[1]) | self.chosen) for request in requests]
+        each = self._options(requests)
         progress = False if disable_tqdm else self._progress("answers")
         answers = self.model.generate(prompts, each=each, batch=self.batch, progress=progress)
         self._count(answers)
         return self._kept("generate_until", requests, [str(answer) for answer in answers])
+
+    def _options(self, requests: Iterable[Any]) -> list[Options]:
+        """Returns the options of each answer. A prompt that comes again is drawn with another seed: a task wants several answers then."""
+        found, seen = [], Counter[str]()
+        for request in requests:
+            mine = options(request.args[1]) | self.chosen
+            if mine.get("temperature"):
+                mine["seed"] = (mine.get("seed") or 0) + seen[request.args[0]]
+                seen[request.args[0]] += 1
+            found.append(cast("Options", mine))
+        return found
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """Returns a conversation as the model's template puts it."""
@@ -164,6 +173,18 @@ class Demask(LM):
 
     def _progress(self, what: str) -> Callable[[int, int], object]:
         return lambda done, count: print(f"\r{done} of {count} {what}", end="\n" if done == count else "", file=sys.stderr, flush=True)
+
+
+def width(batch_size: int | str | None, most: int | None) -> int:
+    """Returns how many requests run at the same time.
+
+    Raises `OptionsError` for what is no number from 1 on, nor `auto`.
+    """
+    if batch_size is None or str(batch_size).startswith("auto"):
+        return min(BATCH, most or BATCH)
+    if not str(batch_size).isdecimal() or int(batch_size) == 0:
+        raise OptionsError(f"batch_size is {batch_size}, expected a whole number from 1 on, or auto")
+    return int(batch_size)
 
 
 def options(asked: Mapping[str, Any]) -> dict[str, Any]:

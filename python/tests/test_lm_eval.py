@@ -97,8 +97,22 @@ def test_what_demask_cannot_do_for_a_task_is_refused(harness: Any) -> None:
         harness.options({"num_beams": 4})
     with pytest.raises(demask.errors.OptionsError, match="wrong is no setting of a model or of an answer"):
         harness.Demask("demo", wrong=1)
-    with pytest.raises(demask.errors.OptionsError, match="batch_size is 0"):
-        harness.Demask("demo", batch_size=0)
+    for wrong in (0, "many", "-1"):
+        with pytest.raises(demask.errors.OptionsError, match=f"batch_size is {wrong}, expected a whole number from 1 on, or auto"):
+            harness.Demask("demo", batch_size=wrong)
+
+
+def test_several_answers_to_a_prompt_have_seeds_of_their_own(harness: Any) -> None:
+    own = model(harness, "demo", decoder="static", cache="dual", seed=3)
+    prompt = own.apply_chat_template([{"role": "user", "content": QUESTION}])
+    asked = Asked(prompt, {"do_sample": True, "temperature": 6.0, "max_gen_toks": 64})
+    found = own.generate_until([asked] * 4, disable_tqdm=True)
+    alone = [
+        str(own.model.generate(demask.Raw(prompt), temperature=6.0, max_tokens=64, seed=seed, decoder="static", cache="dual"))
+        for seed in (3, 4, 5, 6)
+    ]
+    assert found == alone and len(set(found)) > 1
+    own.model.close()
 
 
 def test_likelihoods_of_an_autoregressive_model_say_what_is_greedy(harness: Any) -> None:

@@ -66,11 +66,10 @@ def test_everything_public_is_documented_and_typed() -> None:
 
 
 def test_a_user_finds_about_20_names_and_the_rest_in_modules() -> None:
-    modules = {name for name in demask.__all__ if inspect.ismodule(getattr(demask, name))}
-    assert modules == {"errors", "types", "vllm"}
-    assert len(demask.__all__) - len(modules) <= 20
+    assert len(demask.__all__) <= 20
+    # Modules are not listed: `from demask import *` is to leave the standard library's `types` alone.
     shown = {name for name in vars(demask) if not name.startswith("_")} - {"annotations"}
-    assert shown == set(demask.__all__), "what is not listed has no public name"
+    assert shown == {*demask.__all__, "errors", "types", "vllm"}
 
 
 def test_no_default_of_the_library_is_written_again() -> None:
