@@ -201,7 +201,7 @@ def _asked(prompt: Any, column: str, key: Any, module: Any) -> Any:
 def _told(error: BaseException, key: Any, module: Any) -> BaseException:
     """Returns a row's error with the row that it is of, in a class that processes hand on to each other."""
     told = f"the row of key {key!r} cannot be answered: {error}; errors='column' would keep the other rows"
-    if isinstance(error, module.OptionsError | module.PromptError):
+    if isinstance(error, module.errors.OptionsError | module.errors.PromptError):
         same: BaseException = type(error)(told)
         return same
     return WorkerError(f"node {node()}: {told}")
