@@ -2,93 +2,63 @@
 
     import demask
 
-    with demask.demo() as engine:
-        answer = engine.generate("Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?")
+    with demask.demo() as model:
+        answer = model.generate("Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?")
         print(answer, answer.nfe)
+
+Exceptions are in `demask.errors`, types of results in `demask.types`, and vLLM's interface in `demask.vllm`.
 """
 
 from __future__ import annotations
 
+import typing as _typing
+
 from . import _native
+from . import errors as errors
+from . import types as types
+from . import vllm as vllm
+from ._canvas import Canvas
 from ._chat import Chat
-from ._engine import Engine, demo, load, serve
-from ._errors import (
-    Cancelled,
-    Closed,
-    DeviceError,
-    Error,
-    Expired,
-    ForkError,
-    HookError,
-    ModelError,
-    OptionsError,
-    OutOfMemory,
-    PromptError,
-)
 from ._facts import cost, doctor
-from ._generation import Commit, Generation, Logprob
-from ._http import HttpResponse, Service
-from ._native import Forward, Started, Update
-from ._options import LoadOptions, Options, ServiceOptions
-from ._prompt import Hole, Infill, Message, Prompt, Raw, Tokens
-from ._score import Score
-from ._server import Server
-from ._stream import AsyncStream, Stream
-from ._tokenizer import Tokenizer
-from ._trace import Frame, Trace
-from ._transfer import Candidate, Step, Transfer
-from ._vllm import LLM, CompletionOutput, RequestOutput, SamplingParams
+from ._generation import Generation
+from ._model import Model, demo, load, serve
+from ._options import LoadOptions, Options
+from ._prompt import Hole, Infill, Raw, Tokens
+from ._trace import Trace
+from ._transfer import Transfer
+from .errors import Error
+from .vllm import LLM, SamplingParams
 
 __version__ = _native.__version__
 
 __all__ = [
     "LLM",
-    "AsyncStream",
-    "Cancelled",
-    "Candidate",
+    "Canvas",
     "Chat",
-    "Closed",
-    "Commit",
-    "CompletionOutput",
-    "DeviceError",
-    "Engine",
     "Error",
-    "Expired",
-    "ForkError",
-    "Forward",
-    "Frame",
     "Generation",
     "Hole",
-    "HookError",
-    "HttpResponse",
     "Infill",
     "LoadOptions",
-    "Logprob",
-    "Message",
-    "ModelError",
+    "Model",
     "Options",
-    "OptionsError",
-    "OutOfMemory",
-    "Prompt",
-    "PromptError",
     "Raw",
-    "RequestOutput",
     "SamplingParams",
-    "Score",
-    "Server",
-    "Service",
-    "ServiceOptions",
-    "Started",
-    "Step",
-    "Stream",
-    "Tokenizer",
     "Tokens",
     "Trace",
     "Transfer",
-    "Update",
     "cost",
     "demo",
     "doctor",
     "load",
     "serve",
 ]
+
+if not _typing.TYPE_CHECKING:
+
+    def __getattr__(name: str) -> _typing.NoReturn:
+        """Refuses a name, and says where it is if version 0.1.0 had it here."""
+        moved = {one: f"{module.__name__}.{one}" for module in (errors, types, vllm) for one in module.__all__}
+        moved["Engine"] = "demask.Model"
+        where = f": version 0.1.0 had it, now it is {moved[name]}" if name in moved else ""
+        raise AttributeError(f"module 'demask' has no attribute {name!r}{where}", name=name)

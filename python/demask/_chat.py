@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._engine import Engine
 from ._generation import Generation
+from ._model import Model
 from ._stream import Stream
 
 if TYPE_CHECKING:
@@ -17,19 +17,19 @@ __all__ = ["Chat"]
 
 
 class Chat:
-    """A conversation with an engine. Options that are given here hold for every message, those of a message for it alone."""
+    """A conversation with a model. Options that are given here hold for every message, those of a message for it alone."""
 
-    __slots__ = ("_kept", "engine", "messages", "options")
+    __slots__ = ("_kept", "messages", "model", "options")
 
-    engine: Engine
+    model: Model
     messages: list[dict[str, str]]
     """The messages so far, the newest last."""
     options: Options
 
-    def __init__(self, engine: Engine, system: str | None = None, **options: Unpack[Options]) -> None:
-        if not isinstance(engine, Engine):
-            raise TypeError(f"engine is of type {type(engine).__name__}, expected what demask.load or demask.demo returns")
-        self.engine = engine
+    def __init__(self, model: Model, system: str | None = None, **options: Unpack[Options]) -> None:
+        if not isinstance(model, Model):
+            raise TypeError(f"model is of type {type(model).__name__}, expected what demask.load or demask.demo returns")
+        self.model = model
         self.options = options
         self.messages = [] if system is None else [{"role": "system", "content": system}]
         self._kept = len(self.messages)
@@ -37,17 +37,17 @@ class Chat:
     def say(self, message: str, **options: Unpack[Options]) -> Generation:
         """Generates the answer to a message. A message whose answer fails is not part of the conversation.
 
-        Raises what `Engine.generate` does.
+        Raises what `Model.generate` does.
         """
         said = [*self.messages, {"role": "user", "content": message}]
-        answer = self.engine.generate(said, **self._merged(options))
+        answer = self.model.generate(said, **self._merged(options))
         self._hear(message, answer)
         return answer
 
     def stream(self, message: str, **options: Unpack[Options]) -> Stream:
         """Streams the answer to a message. It is part of the conversation once the stream has come to its end."""
         said = [*self.messages, {"role": "user", "content": message}]
-        stream = self.engine.stream(said, **self._merged(options))
+        stream = self.model.stream(said, **self._merged(options))
         stream.then(lambda answer: self._hear(message, answer))
         return stream
 
@@ -64,4 +64,4 @@ class Chat:
         self.messages += [{"role": "user", "content": message}, {"role": "assistant", "content": str(answer)}]
 
     def __repr__(self) -> str:
-        return f"<demask.Chat with {self.engine.name}, {len(self.messages)} messages>"
+        return f"<demask.Chat with {self.model.name}, {len(self.messages)} messages>"

@@ -72,9 +72,9 @@ class HttpResponse(AsyncClosing):
 
 
 class Service:
-    """An OpenAI-compatible server over an engine without sockets: bounds, keys, counters and a queue of its own.
+    """An OpenAI-compatible server over a model without sockets: bounds, keys, counters and a queue of its own.
 
-    `Engine.service` makes one.
+    `Model.service` makes one.
     """
 
     __slots__ = ("_native",)
@@ -86,7 +86,7 @@ class Service:
         """Serves one request, and returns its response once the head is known.
 
         `path` may have a query, `body` is anything with bytes. What is wrong with a request is a response with a status of 4xx,
-        as the server's manual has it. Raises `demask.Closed` if the engine was closed, `TypeError` and `ValueError` for what is no
+        as the server's manual has it. Raises `demask.errors.Closed` if the model was closed, `TypeError` and `ValueError` for what is no
         request at all.
         """
         for what, found in (("method", method), ("path", path)):

@@ -2,7 +2,7 @@ from _typeshed import SupportsGetItem
 from os import PathLike
 from typing import Any, Final, SupportsFloat, SupportsIndex, final
 
-__all__ = ["__version__", "Bell", "Commit", "Engine", "Evaluation", "Forward", "Prepared", "Reply", "Server", "Service", "Started", "Ticket", "Tokenizer", "Update", "cost", "doctor", "hidden", "logits", "open", "option_fields", "score"]
+__all__ = ["__version__", "Bell", "Commit", "Evaluation", "Forward", "Model", "Prepared", "Reply", "Server", "Service", "Started", "Ticket", "Tokenizer", "Update", "cost", "doctor", "hidden", "logits", "open", "option_fields", "score"]
 
 __version__: Final[str]
 """
@@ -64,53 +64,6 @@ class Commit:
     def top(self, /) -> list[tuple[int, float]]:
         """
         The most probable tokens in its place, as pairs of id and log-probability, the best first.
-        """
-
-@final
-class Engine:
-    """
-    A loaded model on a thread of its own.
-    """
-    def answer_all(self, /, prepared: SupportsGetItem[int, Any], width: SupportsIndex, keep: bool, progress: Any | None) -> "list[Any]":
-        """
-        Runs what was prepared, `width` prompts at the same time, and returns the fields of each answer in their order. What is
-        an exception already stays in its place; where a request fails, its exception is raised and the others are given up, or put
-        into its place if `keep` is set. `progress` is called with the number of those that are over.
-        """
-    def close(self, /) -> None:
-        """
-        Cancels what runs, and ends the thread. Nothing happens if it has ended.
-        """
-    @property
-    def closed(self, /) -> bool: ...
-    def info(self, /) -> str:
-        """
-        Facts about the model and its abilities, as JSON.
-        """
-    def metrics(self, /) -> str:
-        """
-        The counts of the engine as they were after its last forward, as JSON. It never waits for a forward.
-        """
-    def prepare_all(self, /, wanted: "list[tuple[tuple[str, Any], dict[str, Any]]]", keep: bool) -> list[Any]:
-        """
-        Prepares many prompts, each with its options. Where one cannot be prepared, its exception is raised; if `keep` is set, it
-        stands in its place.
-        """
-    def submit(self, /, prompt: "tuple[str, Any]", options: "dict[str, Any]") -> Ticket:
-        """
-        Submits a prompt.
-        """
-    def submit_prepared(self, /, prepared: Prepared) -> Ticket:
-        """
-        Submits what was prepared, once.
-        """
-    def submit_traced(self, /, prompt: "tuple[str, Any]", options: "dict[str, Any]", drafts: bool, predictions: bool) -> Ticket:
-        """
-        Submits a prompt whose way is written down: with the drafts of each forward, and with all predictions, if asked for.
-        """
-    def tokenizer(self, /) -> Tokenizer:
-        """
-        The model's tokenizer and template.
         """
 
 @final
@@ -190,6 +143,53 @@ class Forward:
         """
 
 @final
+class Model:
+    """
+    A loaded model on a thread of its own.
+    """
+    def answer_all(self, /, prepared: SupportsGetItem[int, Any], width: SupportsIndex, keep: bool, progress: Any | None) -> "list[Any]":
+        """
+        Runs what was prepared, `width` prompts at the same time, and returns the fields of each answer in their order. What is
+        an exception already stays in its place; where a request fails, its exception is raised and the others are given up, or put
+        into its place if `keep` is set. `progress` is called with the number of those that are over.
+        """
+    def close(self, /) -> None:
+        """
+        Cancels what runs, and ends the thread. Nothing happens if it has ended.
+        """
+    @property
+    def closed(self, /) -> bool: ...
+    def info(self, /) -> str:
+        """
+        Facts about the model and its abilities, as JSON.
+        """
+    def metrics(self, /) -> str:
+        """
+        The counts of the engine as they were after its last forward, as JSON. It never waits for a forward.
+        """
+    def prepare_all(self, /, wanted: "list[tuple[tuple[str, Any], dict[str, Any]]]", keep: bool) -> list[Any]:
+        """
+        Prepares many prompts, each with its options. Where one cannot be prepared, its exception is raised; if `keep` is set, it
+        stands in its place.
+        """
+    def submit(self, /, prompt: "tuple[str, Any]", options: "dict[str, Any]") -> Ticket:
+        """
+        Submits a prompt.
+        """
+    def submit_prepared(self, /, prepared: Prepared) -> Ticket:
+        """
+        Submits what was prepared, once.
+        """
+    def submit_traced(self, /, prompt: "tuple[str, Any]", options: "dict[str, Any]", drafts: bool, predictions: bool) -> Ticket:
+        """
+        Submits a prompt whose way is written down: with the drafts of each forward, and with all predictions, if asked for.
+        """
+    def tokenizer(self, /) -> Tokenizer:
+        """
+        The model's tokenizer and template.
+        """
+
+@final
 class Prepared:
     """
     A prompt that is ready to be submitted.
@@ -219,7 +219,7 @@ class Server:
     """
     An HTTP server over an engine.
     """
-    def __new__(cls, /, service: Service, host: str, port: SupportsIndex, hosts: SupportsGetItem[int, str] | None, origins: SupportsGetItem[int, str]) -> Server:
+    def __new__(cls, /, service: Service, host: str | None, port: SupportsIndex | None, hosts: SupportsGetItem[int, str] | None, origins: SupportsGetItem[int, str]) -> Server:
         """
         Listens on an address and serves. `hosts` are names of this host that requests may be sent to, `origins` those that pages
         of other sites may ask from.
@@ -244,7 +244,7 @@ class Service:
     """
     An OpenAI-compatible server over an engine, without sockets.
     """
-    def __new__(cls, /, engine: Engine, names: SupportsGetItem[int, str], keys: str | None, page: bool, limits: "dict[str, Any]") -> Service:
+    def __new__(cls, /, engine: Model, names: SupportsGetItem[int, str], keys: str | None, page: bool, limits: "dict[str, Any]") -> Service:
         """
         Serves an engine. `limits` has bounds by their names, `keys` one a line.
         """
@@ -432,18 +432,18 @@ def doctor(settings: "dict[str, Any]") -> str:
     Abilities of this machine, as JSON. The measurement takes the processor for about a second.
     """
 
-def hidden(engine: Engine, tokens: SupportsGetItem[int, SupportsIndex], place: SupportsIndex) -> bytearray:
+def hidden(engine: Model, tokens: SupportsGetItem[int, SupportsIndex], place: SupportsIndex) -> bytearray:
     """
     Runs a forward over tokens, and returns what a layer puts out, `[tokens, hidden]` as f32: 0 is the embedding, 1 the first
     layer, and one behind the last layer the final norm.
     """
 
-def logits(engine: Engine, tokens: SupportsGetItem[int, SupportsIndex]) -> bytearray:
+def logits(engine: Model, tokens: SupportsGetItem[int, SupportsIndex]) -> bytearray:
     """
     Runs a forward over tokens, and returns their logits, `[tokens, vocabulary]` as f32.
     """
 
-def open(model: str | PathLike[str] | None, keywords: "dict[str, Any]", progress: Any | None = None) -> Engine:
+def open(model: str | PathLike[str] | None, keywords: "dict[str, Any]", progress: Any | None = None) -> Model:
     """
     Opens a model, the built-in one if none is named, and starts its thread. The keywords are those of `demask.load`.
     `progress(name, done, total)` is called with the bytes that were read and those there are.
@@ -451,11 +451,11 @@ def open(model: str | PathLike[str] | None, keywords: "dict[str, Any]", progress
 
 def option_fields() -> str:
     """
-    Declared settings as JSON, by the struct that has them: for each its name, what it takes, its default and what it is about.
+    Declared settings as JSON, by the struct that has them, and `bounds` of a service without sockets: for each its name, what it takes, its default and what it is about.
     """
 
-def score(engine: Engine, context: "tuple[str, Any]", continuation: str, how: tuple[SupportsIndex, SupportsFloat | SupportsIndex, SupportsIndex, SupportsIndex | None]) -> tuple[float, int, list[tuple[float | None, list[tuple[int, float]]]], int, float, float, int]:
+def score(engine: Model, context: "tuple[str, Any]", continuation: str, how: tuple[SupportsIndex | None, SupportsFloat | SupportsIndex | None, SupportsIndex | None, SupportsIndex | None]) -> tuple[float, int, list[tuple[float | None, list[tuple[int, float]]]], int, float, float, int]:
     """
-    Judges how probable a text is behind a prompt. `how` is the number of draws, the scale of guidance, the seed, and how many
-    other tokens are reported in the place of each, if any.
+    Judges how probable a text is behind a prompt. `how` is the number of draws, the scale of guidance, the seed, each with the
+    library's default, and how many other tokens are reported in the place of each, if any.
     """

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._generation import Generation
+    from ._receipt import Receipt
     from ._trace import Trace
 
 # The server's page has the same: commits run from dark to light, so that their order is seen without colours too.
@@ -69,7 +70,7 @@ def table(rows: list[tuple[str, Any]]) -> str:
     return f"<table>{lines}</table>"
 
 
-def receipt(found: dict[str, Any]) -> list[tuple[str, Any]]:
+def receipt(found: Receipt) -> list[tuple[str, Any]]:
     """Returns a receipt as rows."""
     seconds, memory = found["seconds"], found["memory"]
     against = f" against {found['against']}" if found.get("against") else ""
@@ -109,6 +110,17 @@ def _page(canvas: str, bars: str, rows: list[tuple[str, Any]]) -> str:
     return f'{_STYLE}<div class="demask">{canvas}{bars}{legend if bars else ""}{table(rows)}</div>'
 
 
+def canvas(
+    pieces: list[str],
+    given: set[int],
+    commits: dict[int, tuple[int, float]],
+    masks: set[int],
+    rows: list[tuple[str, Any]],
+) -> str:
+    """Returns a canvas as it is at the moment, and its steps so far, as HTML. `commits` have a forward and a confidence by position."""
+    return _page(*_canvas(pieces, given, commits, masks), rows)
+
+
 def generation(answer: Generation) -> str:
     """Returns an answer's canvas, its steps and its receipt as HTML."""
     commits = {commit.position: (commit.step, commit.confidence) for commit in answer.commits}
@@ -116,7 +128,7 @@ def generation(answer: Generation) -> str:
     ends = len(answer.canvas) if answer.holes else answer.prompt_tokens + len(answer.tokens)
     given = set(range(ends if answer.holes else answer.prompt_tokens))
     canvas, bars = _canvas(answer.pieces()[:ends], given, commits, set())
-    return _page(canvas, bars, [("finish", answer.finish), *receipt(answer.receipt)])
+    return _page(canvas, bars, [("finish reason", answer.finish_reason), *receipt(answer.receipt)])
 
 
 def trace(of: Trace) -> str:

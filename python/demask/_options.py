@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LoadOptions", "Options", "RequestBounds", "ServiceOptions"]
 
-
 class LoadOptions(TypedDict, total=False):
     """Keywords of `load` and `demo`. `None` means not set."""
 
@@ -57,7 +56,7 @@ class RequestBounds(TypedDict, total=False):
 
 
 class ServiceOptions(RequestBounds, total=False):
-    """Options of a service beside its engine."""
+    """Options of a service beside its model."""
 
     names: Sequence[str]
     """Names that requests may call the model by; the model's own by default."""

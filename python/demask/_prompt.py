@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, Union
 
-from ._errors import PromptError
+from .errors import PromptError
 
 if TYPE_CHECKING:
     import numpy as np

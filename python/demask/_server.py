@@ -11,7 +11,7 @@ __all__ = ["Server"]
 
 
 class Server(Closing):
-    """An OpenAI-compatible server over an engine, on a thread of its own. `Engine.serve` and `demask.serve` make one."""
+    """An OpenAI-compatible server over a model, on a thread of its own. `Model.serve` and `demask.serve` make one."""
 
     __slots__ = ("_native",)
 
@@ -42,4 +42,4 @@ class Server(Closing):
         self._native.close(drain)
 
     def __repr__(self) -> str:
-        return f"<demask.Server at {self.url}>"
+        return f"<demask.types.Server at {self.url}>"

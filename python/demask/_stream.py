@@ -73,7 +73,7 @@ class Stream(_Streamed, Closing):
 class AsyncStream(_Streamed, AsyncClosing):
     """An answer while it is made: an asynchronous iterator of `Update`, at most one for each forward.
 
-    Streams of one engine share its forwards, however many there are. Cancelling the task, `aclose()`, or dropping the stream
+    Streams of one model share its forwards, however many there are. Cancelling the task, `aclose()`, or dropping the stream
     gives the request up before the next forward. Behind the end, `answer` is the `Generation`.
     """
 

@@ -36,9 +36,13 @@ class Tokenizer:
         """Returns the text of tokens; `special` keeps those that are no text."""
         return self._native.decode(token_ids(ids), special)
 
+    def pieces(self, ids: Iterable[int] | npt.NDArray[np.integer[Any]]) -> list[str]:
+        """Returns the piece of text that each token stands for; special tokens have their names."""
+        return self._native.pieces(token_ids(ids))
+
     def token(self, token: int) -> bytes | None:
         """Returns the bytes of a token; `None` if it is no text."""
         return self._native.token(token)
 
     def __repr__(self) -> str:
-        return f"<demask.Tokenizer of {self.vocab_size} tokens>"
+        return f"<demask.types.Tokenizer of {self.vocab_size} tokens>"

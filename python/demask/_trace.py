@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _notebook
-from ._errors import Error
+from .errors import Error
 from ._generation import Generation
 
 if TYPE_CHECKING:

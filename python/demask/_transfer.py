@@ -100,8 +100,8 @@ class Transfer:
     """A transfer rule: a subclass says in `choose` which predictions of a forward are taken. It decides in the loop over blocks
     that `static` and `threshold` decode by, under any cache policy, and is given as `transfer=Rule()`.
 
-    Rules are asked on the engine's thread, with the interpreter taken once for all requests of a forward. So one rule object may
-    serve many requests at the same time, must keep nothing of one of them, must be quick, and cannot ask the engine. What it
+    Rules are asked on the model's thread, with the interpreter taken once for all requests of a forward. So one rule object may
+    serve many requests at the same time, must keep nothing of one of them, must be quick, and cannot ask the model. What it
     raises ends its request alone, as `HookError`. Receipts say `custom:NAME` and claim nothing of the tokens.
     """
 

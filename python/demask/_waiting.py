@@ -1,4 +1,4 @@
-"""Waiting on an event loop for what an engine's thread does, which never takes the interpreter for it."""
+"""Waiting on an event loop for what a model's thread does, which never takes the interpreter for it."""
 
 from __future__ import annotations
 

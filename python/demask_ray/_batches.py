@@ -88,7 +88,7 @@ class Generator:
                 texts.append({"text": "", "finish": "error", "nfe": 0, "receipt": "", "error": str(error)})
                 continue
             receipt = answer.receipt if self._timings else steady(answer.receipt)
-            text = {"text": answer.text or "", "finish": answer.finish, "nfe": answer.nfe, "error": ""}
+            text = {"text": answer.text or "", "finish": answer.finish_reason, "nfe": answer.nfe, "error": ""}
             texts.append({**text, "receipt": json.dumps(receipt, ensure_ascii=False, separators=(",", ":"))})
         columns = {
             name: numpy.array([text[name] for text in texts], dtype=object) for name in ("text", "finish", "receipt")
@@ -201,7 +201,7 @@ def _asked(prompt: Any, column: str, key: Any, module: Any) -> Any:
 def _told(error: BaseException, key: Any, module: Any) -> BaseException:
     """Returns a row's error with the row that it is of, in a class that processes hand on to each other."""
     told = f"the row of key {key!r} cannot be answered: {error}; errors='column' would keep the other rows"
-    if isinstance(error, module.OptionsError | module.PromptError):
+    if isinstance(error, module.errors.OptionsError | module.errors.PromptError):
         same: BaseException = type(error)(told)
         return same
     return WorkerError(f"node {node()}: {told}")

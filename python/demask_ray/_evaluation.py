@@ -39,7 +39,7 @@ class Worker:
                     told = difference(self._described, found)
                     raise WorkerError(f"node {node()} {told}: all nodes need the same model, data and demask")
             lines: list[str] = self._evaluation.answer(list(items), batch)
-        except engine_module().ModelError as error:
+        except engine_module().errors.ModelError as error:
             raise self._given[0].unloaded(error) from error
         except engine_module().Error as error:
             raise WorkerError(f"node {node()}: {error}") from error

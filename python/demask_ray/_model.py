@@ -81,7 +81,7 @@ class Model:
         on_gpu = self.device.startswith("cuda")
         return {"num_cpus": self.threads, **({"num_gpus": 1} if on_gpu else {})}
 
-    def load(self) -> demask.Engine:
+    def load(self) -> demask.Model:
         """Loads the model in this process, a worker's.
 
         Raises `WorkerError` if that fails for a reason that another node may not have, and what `demask.load` raises for
@@ -89,10 +89,10 @@ class Model:
         """
         module = engine_module()
         try:
-            engine: demask.Engine = (
+            engine: demask.Model = (
                 module.demo(**self.keywords) if self.name is None else module.load(self.name, **self.keywords)
             )
-        except (module.OptionsError, TypeError):
+        except (module.errors.OptionsError, TypeError):
             raise
         except module.Error as error:
             raise self.unloaded(error) from error

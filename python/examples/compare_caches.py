@@ -36,13 +36,13 @@ def problems(count: int) -> list[tuple[str, str]]:
     return found
 
 
-def compare(engine: demask.Engine, count: int) -> list[Row]:
+def compare(model: demask.Model, count: int) -> list[Row]:
     """Runs the problems under each cache policy."""
     asked = problems(count)
     rows: list[Row] = []
     for cache in CACHES:
         began = time.perf_counter()
-        answers = engine.generate([question for question, _ in asked], decoder="static", cache=cache, gen_length=64, block_length=16)
+        answers = model.generate([question for question, _ in asked], decoder="static", cache=cache, gen_length=64, block_length=16)
         seconds = (time.perf_counter() - began) / count
         told = [re.findall(r"-?\d+", str(answer))[-1:] for answer in answers]
         right = sum(numbers == [expected] for numbers, (_, expected) in zip(told, asked, strict=True))
@@ -68,9 +68,9 @@ def page(rows: list[Row]) -> str:
 def main() -> None:
     """Compares them, and prints a table."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 100
-    with demask.demo() as engine:
-        engine.generate(problems(4)[0][0])
-        rows = compare(engine, count)
+    with demask.demo() as model:
+        model.generate(problems(4)[0][0])
+        rows = compare(model, count)
     print(f"{'cache':20} {'right':>7} {'NFE':>6} {'rows':>7} {'ms':>7}")
     for row in rows:
         print(f"{row.cache:20} {row.right:6.1f}% {row.nfe:6.2f} {row.rows:7.0f} {row.seconds * 1e3:7.2f}")

@@ -14,13 +14,13 @@ QUESTION = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in t
 
 def main() -> None:
     """Asks one question."""
-    with demask.load(sys.argv[1]) if len(sys.argv) > 1 else demask.demo() as engine:
-        answer = engine.generate(QUESTION)
+    with demask.load(sys.argv[1]) if len(sys.argv) > 1 else demask.demo() as model:
+        answer = model.generate(QUESTION)
         print(answer)
         receipt = answer.receipt
         print(f"{answer.generated_tokens} tokens in {answer.nfe} NFE, {receipt['decoder']} over {receipt['cache']}: {receipt['exactness']}")
 
-        slow = engine.generate(QUESTION, decoder="static")
+        slow = model.generate(QUESTION, decoder="static")
         print(f"static decoding takes {slow.nfe} NFE for the same {slow.generated_tokens} tokens")
 
 

@@ -21,16 +21,16 @@ class MarginDrop(demask.Transfer):
         self.name = f"margin_drop_{delta}"
         self.delta = delta
 
-    def choose(self, step: demask.Step) -> npt.NDArray[np.intp]:
+    def choose(self, step: demask.types.Step) -> npt.NDArray[np.intp]:
         """Returns indices of the predictions that are taken, in the order of their commits."""
         return np.flatnonzero(step.confidence >= step.confidence.max() - self.delta)
 
 
 def main() -> None:
     """Decodes by the rule, with several margins."""
-    with demask.demo() as engine:
+    with demask.demo() as model:
         for delta in (0.0, 0.05, 0.5):
-            answer = engine.generate(QUESTION, transfer=MarginDrop(delta))
+            answer = model.generate(QUESTION, transfer=MarginDrop(delta))
             print(f"delta {delta}: {answer.nfe} NFE, {answer.receipt['decoder']}, {answer.receipt['exactness']}: {str(answer)!r}")
 
 

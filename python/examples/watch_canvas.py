@@ -13,11 +13,11 @@ QUESTION = "Ada has 13 pears. Ben gives Ada 5 more. How many pears are there in 
 
 def main() -> None:
     """Streams one answer, and draws it."""
-    with demask.demo() as engine:
-        stream = engine.stream(QUESTION, decoder="threshold:tau=0.99", cache="none", block_length=32, gen_length=32)
+    with demask.demo() as model:
+        stream = model.stream(QUESTION, decoder="threshold:tau=0.99", cache="none", block_length=32, gen_length=32)
         for update in stream:
             for commit in update.commits:
-                piece = engine.tokenizer.decode([commit.token], special=True)
+                piece = model.tokenizer.decode([commit.token], special=True)
                 print(f"forward {commit.step:2}  position {commit.position:3}  {commit.confidence:.3f}  {piece!r}")
             if update.text:
                 print(f"            settled: {update.text!r}")
@@ -26,7 +26,7 @@ def main() -> None:
         print(answer)
 
         # What a notebook shows of an answer is a page of its own.
-        trace = engine.trace(QUESTION, decoder="static", gen_length=32, block_length=32)
+        trace = model.trace(QUESTION, decoder="static", gen_length=32, block_length=32)
         page = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "canvas.html")
         assert trace.answer is not None
         page.write_text(f"<!doctype html><meta charset='utf-8'><title>A canvas</title>{trace.answer.html()}", encoding="utf-8")

@@ -19,7 +19,7 @@ QUESTION = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in t
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[demask.Engine]:
+def engine() -> Iterator[demask.Model]:
     """The built-in model."""
     with demask.demo() as engine:
         yield engine

@@ -22,7 +22,7 @@ def test_an_adapter_of_masks_leaves_the_text() -> None:
 
 
 def test_a_use_needs_an_adapter_and_a_name() -> None:
-    with pytest.raises(demask.OptionsError, match="none is named: give `adapter`"):
+    with pytest.raises(demask.errors.OptionsError, match="none is named: give `adapter`"):
         demask.load(BASE, adapter_use="all")
-    with pytest.raises(demask.OptionsError, match="expected auto, masks, all or merged"):
+    with pytest.raises(demask.errors.OptionsError, match="expected auto, masks, all or merged"):
         demask.load(BASE, family=FAMILY, adapter=ADAPTER, adapter_use="most")

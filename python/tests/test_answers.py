@@ -69,7 +69,7 @@ def runs(count: int) -> list[tuple[str, str, dict[str, Any]]]:
 
 @pytest.mark.parametrize("count", [24, pytest.param(200, marks=pytest.mark.long)])
 def test_tokens_nfe_and_receipts_are_the_binarys(binary: Callable[..., dict[str, Any]], count: int) -> None:
-    engines: dict[str, demask.Engine] = {}
+    engines: dict[str, demask.Model] = {}
     compared = 0
     for model, question, options in runs(count):
         if model not in engines:
@@ -77,7 +77,7 @@ def test_tokens_nfe_and_receipts_are_the_binarys(binary: Callable[..., dict[str,
         flags = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
         try:
             own = engines[model].generate(question, **options)
-        except demask.OptionsError as refused:
+        except demask.errors.OptionsError as refused:
             with pytest.raises(subprocess.CalledProcessError) as error:
                 binary("--model", str(ROOT / "demo" / model), "--threads", "2", *flags, question)
             # The binary says the same with flags for names.
@@ -90,7 +90,7 @@ def test_tokens_nfe_and_receipts_are_the_binarys(binary: Callable[..., dict[str,
     assert compared > count * 3 // 4
 
 
-def test_many_at_once_are_what_each_is_alone(engine: demask.Engine) -> None:
+def test_many_at_once_are_what_each_is_alone(engine: demask.Model) -> None:
     asked = questions(30)
     options = [{"seed": index, "temperature": 0.7} for index in range(30)]
     for batch in (1, 7):
@@ -101,7 +101,7 @@ def test_many_at_once_are_what_each_is_alone(engine: demask.Engine) -> None:
         assert engine.generate(question, decoder="static", cache="dual", **own).tokens == answer.tokens
 
 
-def test_prompts_in_all_their_forms(engine: demask.Engine) -> None:
+def test_prompts_in_all_their_forms(engine: demask.Model) -> None:
     plain = engine.generate(QUESTION)
     conversation = [{"role": "user", "content": QUESTION}]
     text = engine.chat_template(conversation)
@@ -114,23 +114,23 @@ def test_prompts_in_all_their_forms(engine: demask.Engine) -> None:
     assert engine.generate([]) == []
 
 
-def test_an_error_in_a_batch_is_its_own(engine: demask.Engine) -> None:
+def test_an_error_in_a_batch_is_its_own(engine: demask.Model) -> None:
     prompts = [QUESTION, demask.Tokens([10**6]), QUESTION]
     found = engine.generate(prompts, errors="return")
-    assert isinstance(found[1], demask.PromptError) and str(found[0]) == str(found[2])
+    assert isinstance(found[1], demask.errors.PromptError) and str(found[0]) == str(found[2])
     before = engine.metrics()["forwards"]
-    with pytest.raises(demask.PromptError, match="outside the vocabulary"):
+    with pytest.raises(demask.errors.PromptError, match="outside the vocabulary"):
         engine.generate(prompts)
     assert engine.metrics()["forwards"] == before, "nothing runs of a batch with a prompt that cannot be prepared"
 
 
-def test_progress_is_told(engine: demask.Engine) -> None:
+def test_progress_is_told(engine: demask.Model) -> None:
     told: list[tuple[int, int]] = []
     engine.generate(questions(3), progress=lambda done, all_of_them: told.append((done, all_of_them)))
     assert told == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_a_stream_is_the_answer_in_pieces(engine: demask.Engine) -> None:
+def test_a_stream_is_the_answer_in_pieces(engine: demask.Model) -> None:
     alone = engine.generate(QUESTION, decoder="static")
     stream = engine.stream(QUESTION, decoder="static")
     updates = list(stream)
@@ -144,7 +144,7 @@ def test_a_stream_is_the_answer_in_pieces(engine: demask.Engine) -> None:
     assert list(stream) == [], "nothing behind the end"
 
 
-def test_sixty_four_streams_and_threads_answer_as_alone(engine: demask.Engine) -> None:
+def test_sixty_four_streams_and_threads_answer_as_alone(engine: demask.Model) -> None:
     asked = questions(64)
     alone = [engine.generate(question, decoder="static", cache="dual").tokens for question in asked]
 
@@ -175,7 +175,7 @@ def test_sixty_four_streams_and_threads_answer_as_alone(engine: demask.Engine) -
     assert after["groups"] - before["groups"] > 4 * (after["forwards"] - before["forwards"]), "forwards are shared"
 
 
-def test_answers_print_pickle_and_draw(engine: demask.Engine) -> None:
+def test_answers_print_pickle_and_draw(engine: demask.Model) -> None:
     answer = engine.generate(QUESTION, decoder="static")
     copy = pickle.loads(pickle.dumps(answer))
     assert copy == answer and copy.receipt == answer.receipt and copy._repr_html_() == answer._repr_html_()
@@ -189,7 +189,7 @@ def test_answers_print_pickle_and_draw(engine: demask.Engine) -> None:
     assert "<script" not in hostile
 
 
-def test_all_commits_are_told_however_late_somebody_waits(engine: demask.Engine) -> None:
+def test_all_commits_are_told_however_late_somebody_waits(engine: demask.Model) -> None:
     import time
 
     for pause in (0.0, 0.0005, 0.002, 0.01, 0.05):
@@ -201,7 +201,7 @@ def test_all_commits_are_told_however_late_somebody_waits(engine: demask.Engine)
         assert all(answer.canvas[commit.position] == commit.token for commit in answer.commits)
 
 
-def test_logprobs_and_chat(engine: demask.Engine) -> None:
+def test_logprobs_and_chat(engine: demask.Model) -> None:
     answer = engine.generate(QUESTION, top_logprobs=2)
     assert answer.logprobs is not None and len(answer.logprobs) == len(answer.tokens)
     assert answer.logprobs[0].top[0][0] == answer.tokens[0]
@@ -215,7 +215,7 @@ def test_logprobs_and_chat(engine: demask.Engine) -> None:
     assert chat.messages == []
 
 
-def test_the_shape_of_vllm(engine: demask.Engine) -> None:
+def test_the_shape_of_vllm(engine: demask.Model) -> None:
     llm = demask.LLM("demo")
     [found] = llm.chat([{"role": "user", "content": QUESTION}], demask.SamplingParams(n=2, max_tokens=32, diffusion={"decoder": "static"}))
     assert [one.text for one in found.outputs] == ["3+4=7 pears.\nThe final answer is 7"] * 2
@@ -230,23 +230,23 @@ def test_the_shape_of_vllm(engine: demask.Engine) -> None:
     continued = llm.generate([prompt, {"prompt_token_ids": found.prompt_token_ids}])
     assert [one.outputs[0].text for one in continued] == [found.outputs[0].text] * 2
     assert continued[0].prompt == prompt
-    llm.engine.close()
+    llm.model.close()
 
 
-def test_a_habit_of_4096_tokens_changes_no_answer(engine: demask.Engine) -> None:
+def test_a_habit_of_4096_tokens_changes_no_answer(engine: demask.Model) -> None:
     usual = engine.generate(QUESTION)
     assert engine.generate(QUESTION, max_tokens=4096).tokens == usual.tokens
     assert engine.generate(QUESTION, max_tokens=5).tokens != usual.tokens
     assert len(engine.generate(QUESTION, max_tokens=5, ignore_eos=True).tokens) == 5
     both = engine.generate(QUESTION, max_tokens=5, gen_length=64, block_length=16)
-    assert both.tokens == usual.tokens[:5] and both.finish == "length"
+    assert both.tokens == usual.tokens[:5] and both.finish_reason == "length"
     assert "`max_tokens`" in both.receipt["more"]
     llm = demask.LLM("demo")
     chat = [{"role": "user", "content": QUESTION}]
     for bound in (64, 4096):
         [found] = llm.chat(chat, demask.SamplingParams(max_tokens=bound))
         assert found.outputs[0].token_ids == usual.tokens
-    llm.engine.close()
+    llm.model.close()
 
 
 def test_fields_of_messages_reach_the_template(tmp_path: pathlib.Path) -> None:
@@ -265,12 +265,12 @@ def test_activations_are_read_by_their_documented_names() -> None:
     for name in ("auto", "plain"):
         with demask.demo(activations=name) as own:
             assert str(own.generate(QUESTION)).startswith("3+4=7")
-    with pytest.raises(demask.OptionsError, match="auto, plain"):
+    with pytest.raises(demask.errors.OptionsError, match="auto, plain"):
         demask.demo(activations="fp8")
 
 
 @pytest.mark.skipif(not os.environ.get("DEMASK_BINARY"), reason="DEMASK_BINARY does not name the demask binary")
-def test_costs_and_the_doctor_are_the_binarys(engine: demask.Engine) -> None:
+def test_costs_and_the_doctor_are_the_binarys(engine: demask.Model) -> None:
     path = os.environ["DEMASK_BINARY"]
     lab = pathlib.Path(path).with_name("demask-lab")
     told = subprocess.run([lab, "cost", "--json", "--like", "llada-8b", "--decoder", "static"], capture_output=True, text=True, check=True)
@@ -282,7 +282,7 @@ def test_costs_and_the_doctor_are_the_binarys(engine: demask.Engine) -> None:
     assert found.keys() == json.loads(told.stdout).keys() and found["defaults"] == json.loads(told.stdout)["defaults"]
 
 
-def test_traces(engine: demask.Engine, tmp_path: Any) -> None:
+def test_traces(engine: demask.Model, tmp_path: Any) -> None:
     trace = engine.trace(QUESTION, decoder="freedave:d=4", cache="none", drafts=True, predictions=True)
     assert trace.answer is not None and trace.answer.tokens == engine.generate(QUESTION, decoder="freedave:d=4", cache="none").tokens
     assert {"header", "draft", "target", "predictions", "step"} <= {line.get("event") for line in trace.lines}
@@ -303,7 +303,7 @@ def test_traces(engine: demask.Engine, tmp_path: Any) -> None:
             demask.Trace.parse(text)
 
 
-def test_scores_logits_and_hidden_states(engine: demask.Engine) -> None:
+def test_scores_logits_and_hidden_states(engine: demask.Model) -> None:
     import numpy
 
     right, wrong = (engine.score(QUESTION, text, draws=32) for text in ("3+4=7 pears.", "3+4=9 pears."))
@@ -316,3 +316,74 @@ def test_scores_logits_and_hidden_states(engine: demask.Engine) -> None:
     assert not numpy.array_equal(engine.hidden(ids, 0), engine.hidden(ids, engine.info["layers"] - 1))
     with pytest.raises(IndexError, match="expected one from 0 to"):
         engine.hidden(ids, 99)
+
+
+def test_usage_is_the_servers(engine: demask.Model) -> None:
+    async def served(path: str, asked: dict[str, Any]) -> dict[str, Any]:
+        response = await engine.http("POST", path, {"content-type": "application/json"}, json.dumps(asked).encode())
+        found: dict[str, Any] = json.loads(await response.read())
+        return found
+
+    def told(usage: demask.types.Usage) -> dict[str, Any]:
+        return usage._asdict() | {"prompt_tokens_details": usage.prompt_tokens_details._asdict()}
+
+    mine = engine.generate(QUESTION)
+    other = asyncio.run(served("/v1/chat/completions", {"messages": [{"role": "user", "content": QUESTION}]}))
+    assert told(mine.usage) == other["usage"]
+    assert mine.finish_reason == other["choices"][0]["finish_reason"] == "stop"
+    assert mine.usage.total_tokens == mine.prompt_tokens + mine.generated_tokens
+
+
+def test_the_tokens_of_a_filled_text_are_those_in_its_holes(engine: demask.Model, binary: Callable[..., dict[str, Any]]) -> None:
+    text = "Ada has 3 pears. Ben gives Ada 4 more. 3+4=<mask:1> pears."
+    filled, other = engine.infill(text), binary("--infill", text)
+    assert filled.generated_tokens == filled.usage.completion_tokens == 1 == other["generated_tokens"]
+    assert filled.usage.prompt_tokens == len(filled.canvas) - 1
+
+
+def test_a_prompts_cached_tokens_are_counted() -> None:
+    with demask.load(ROOT / "demo/demo-qwen", threads=1) as model:
+        first, again = model.generate(QUESTION), model.generate(QUESTION)
+    assert first.usage.prompt_tokens_details.cached_tokens == 0
+    assert 0 < again.usage.prompt_tokens_details.cached_tokens == again.receipt["cached_tokens"]
+
+
+def test_a_model_is_loaded_under_the_usual_name() -> None:
+    with demask.Model.from_pretrained(ROOT / "demo/demo-llada", threads=1) as model:
+        assert isinstance(model, demask.Model)
+        assert repr(model) == f"<demask.Model demo-llada, {model.info['device']}>"
+        with pytest.raises(TypeError, match="thread"):
+            demask.Model.from_pretrained(ROOT / "demo/demo-llada", thread=1)  # type: ignore[call-arg]
+
+
+def test_a_text_is_a_message_and_to_vllms_interface_a_text(engine: demask.Model, binary: Callable[..., dict[str, Any]]) -> None:
+    llm = demask.LLM("demo")
+    chosen = demask.SamplingParams(max_tokens=32)
+    assert engine.generate(QUESTION).text == binary(QUESTION)["text"]
+    [raw] = llm.generate(QUESTION, chosen)
+    assert raw.outputs[0].token_ids == engine.generate(demask.Raw(QUESTION), max_tokens=32).tokens
+    assert raw.prompt_token_ids != engine.generate(QUESTION).canvas[: engine.generate(QUESTION).prompt_tokens]
+    llm.model.close()
+
+
+@pytest.mark.parametrize(("name", "decoder"), [("demo-llada", "static"), ("demo-sdar", "static"), ("demo-qwen", "ar")])
+def test_a_canvas_moves_to_the_answers(name: str, decoder: str) -> None:
+    with demask.load(ROOT / "demo" / name, threads=1) as model:
+        canvas, shown = demask.Canvas(model), []
+        stream = model.stream(QUESTION, decoder=decoder, ignore_eos=True, gen_length=128)
+        for update in stream:
+            canvas.add(update)
+            shown.append(canvas.html())
+        assert stream.answer is not None
+        assert canvas.tokens == stream.answer.canvas
+        assert len(set(shown)) > 1 and not any("<script" in one for one in shown)
+
+
+def test_a_canvas_of_a_text_with_holes_fills_them(engine: demask.Model) -> None:
+    canvas = demask.Canvas(engine)
+    stream = engine.stream(demask.Infill("Ada has 3 pears. Ben gives Ada 4 more. 3+4=<mask:1> pears."))
+    for update in stream:
+        canvas.add(update)
+        if update.started is not None:
+            assert canvas.tokens.count(None) <= 1
+    assert stream.answer is not None and canvas.tokens == stream.answer.canvas and "NFE" in canvas.html()

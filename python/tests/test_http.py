@@ -20,12 +20,12 @@ def body(question: str = QUESTION, **others: Any) -> bytes:
     return json.dumps({"messages": [{"role": "user", "content": question}], **others}).encode()
 
 
-async def chat(engine: demask.Engine, **others: Any) -> demask.HttpResponse:
+async def chat(engine: demask.Model, **others: Any) -> demask.types.HttpResponse:
     """Asks for a chat completion."""
     return await engine.http("POST", "/v1/chat/completions", {"content-type": "application/json"}, body(**others))
 
 
-def test_a_whole_answer_and_a_stream(engine: demask.Engine) -> None:
+def test_a_whole_answer_and_a_stream(engine: demask.Model) -> None:
     async def both() -> None:
         response = await chat(engine)
         assert response.status == 200 and response.header("Content-Type") == "application/json"
@@ -42,7 +42,7 @@ def test_a_whole_answer_and_a_stream(engine: demask.Engine) -> None:
     asyncio.run(both())
 
 
-def test_many_on_one_loop_answer_as_alone(engine: demask.Engine) -> None:
+def test_many_on_one_loop_answer_as_alone(engine: demask.Model) -> None:
     asked = questions(48)
     alone = [str(engine.generate(question)) for question in asked]
 
@@ -57,7 +57,7 @@ def test_many_on_one_loop_answer_as_alone(engine: demask.Engine) -> None:
 
 
 @pytest.mark.parametrize("how", ["cancel", "drop", "task"])
-def test_a_response_that_is_left_is_given_up(engine: demask.Engine, how: str) -> None:
+def test_a_response_that_is_left_is_given_up(engine: demask.Model, how: str) -> None:
     async def leave() -> None:
         slow = {"stream": True, "gen_length": 512, "ignore_eos": True, "diffusion": {"decoder": "static", "cache": "none", "block_length": 512, "frames": "commits"}}
         response = await chat(engine, **slow)
@@ -80,7 +80,7 @@ def test_a_response_that_is_left_is_given_up(engine: demask.Engine, how: str) ->
     assert until(lambda: is_idle(engine))
 
 
-def test_wrong_requests_are_responses(engine: demask.Engine) -> None:
+def test_wrong_requests_are_responses(engine: demask.Model) -> None:
     async def ask(method: str, path: str, sent: bytes = b"") -> tuple[int, Any]:
         response = await engine.http(method, path, None, sent)
         told = await response.read()
@@ -102,7 +102,7 @@ def test_wrong_requests_are_responses(engine: demask.Engine) -> None:
         assert status == 200 or set(told["error"]) == {"message", "type", "param", "code"}
 
 
-def test_what_is_no_request_at_all(engine: demask.Engine) -> None:
+def test_what_is_no_request_at_all(engine: demask.Model) -> None:
     for arguments, kind in [
         (("GE T", "/"), ValueError),
         (("GET", "no path"), ValueError),
@@ -116,7 +116,7 @@ def test_what_is_no_request_at_all(engine: demask.Engine) -> None:
             asyncio.run(engine.http(*arguments))
 
 
-def test_a_service_has_bounds_keys_and_an_end(engine: demask.Engine) -> None:
+def test_a_service_has_bounds_keys_and_an_end(engine: demask.Model) -> None:
     service = engine.service(names=["mine"], keys="ann secret\n", max_queue=2, page=False)
 
     async def ask(path: str, key: str | None, sent: bytes = b"") -> tuple[int, bytes]:
@@ -138,7 +138,7 @@ def test_a_service_has_bounds_keys_and_an_end(engine: demask.Engine) -> None:
     assert asyncio.run(ask("/v1/chat/completions", "secret", body()))[0] == 503
 
 
-def test_a_server_in_this_process(engine: demask.Engine) -> None:
+def test_a_server_in_this_process(engine: demask.Model) -> None:
     with engine.serve(port=0) as server:
         with urllib.request.urlopen(f"{server.url}/health", timeout=20) as response:
             assert response.status == 200
@@ -152,7 +152,7 @@ def test_a_server_in_this_process(engine: demask.Engine) -> None:
         thread.join()
         assert found[0].endswith("7") and server.running
         port = int(server.url.rsplit(":", 1)[1])
-        with pytest.raises(demask.OptionsError, match="cannot listen"):
+        with pytest.raises(demask.errors.OptionsError, match="cannot listen"):
             engine.serve(port=port)
     assert not server.running
     with pytest.raises(urllib.error.URLError):
@@ -162,6 +162,6 @@ def test_a_server_in_this_process(engine: demask.Engine) -> None:
     server.close(drain=True)
 
 
-def test_slow_constants_are_slow(engine: demask.Engine) -> None:
+def test_slow_constants_are_slow(engine: demask.Model) -> None:
     """What other tests cancel would take far longer than they wait for."""
     assert SLOW["gen_length"] >= 512 and engine.info["context"] >= 600

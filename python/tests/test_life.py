@@ -38,7 +38,7 @@ def until(true: Any, seconds: float = 20.0) -> bool:
     return False
 
 
-def is_idle(engine: demask.Engine) -> bool:
+def is_idle(engine: demask.Model) -> bool:
     """Returns whether nothing runs, and nothing is held."""
     found = engine.metrics()
     network = found["networks"][0]
@@ -68,14 +68,14 @@ def test_a_likelihood_reads_its_context_once() -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "drop", "break", "with"])
-def test_a_stream_that_nobody_reads_frees_its_pages_within_a_forward(engine: demask.Engine, how: str) -> None:
+def test_a_stream_that_nobody_reads_frees_its_pages_within_a_forward(engine: demask.Model, how: str) -> None:
     stream = engine.stream(QUESTION, **SLOW)
     next(stream)
     assert engine.metrics()["networks"][0]["pages_used"] > 0
     before = engine.metrics()["networks"][0]["forwards"]
     if how == "close":
         stream.close()
-        with pytest.raises(demask.Cancelled):
+        with pytest.raises(demask.errors.Cancelled):
             next(stream)
     elif how == "with":
         with stream:
@@ -87,7 +87,7 @@ def test_a_stream_that_nobody_reads_frees_its_pages_within_a_forward(engine: dem
     assert engine.metrics()["networks"][0]["forwards"] - before <= 3
 
 
-def test_a_cancelled_task_frees_its_pages(engine: demask.Engine) -> None:
+def test_a_cancelled_task_frees_its_pages(engine: demask.Model) -> None:
     async def cancelled() -> None:
         async def read() -> None:
             async for _ in engine.astream(QUESTION, **SLOW):
@@ -122,7 +122,7 @@ def test_closing_ends_what_runs_and_then_all_is_refused() -> None:
     assert until(lambda: engine.metrics()["running"] == 2)
     engine.close()
     thread.join(20)
-    assert isinstance(found[0], demask.Closed) and engine.closed
+    assert isinstance(found[0], demask.errors.Closed) and engine.closed
     engine.close()
     for call in (
         lambda: list(stream),
@@ -134,12 +134,12 @@ def test_closing_ends_what_runs_and_then_all_is_refused() -> None:
         lambda: engine.score(QUESTION, "7"),
         lambda: asyncio.run(engine.http("GET", "/health")),
     ):
-        with pytest.raises(demask.Closed, match="load the model again"):
+        with pytest.raises(demask.errors.Closed, match="load the model again"):
             call()
-    assert repr(engine) == "<demask.Engine demo-llada, closed>"
+    assert repr(engine) == "<demask.Model demo-llada, closed>"
 
 
-def test_an_engine_stays_in_its_process(engine: demask.Engine) -> None:
+def test_an_engine_stays_in_its_process(engine: demask.Model) -> None:
     with pytest.raises(TypeError, match="load the model where it is to run"):
         pickle.dumps(engine)
     reader, writer = os.pipe()
@@ -148,7 +148,7 @@ def test_an_engine_stays_in_its_process(engine: demask.Engine) -> None:
         told = "nothing"
         try:
             engine.generate(QUESTION)
-        except demask.ForkError as error:
+        except demask.errors.ForkError as error:
             told = str(error)
         engine.close()
         os.write(writer, told.encode())
@@ -201,7 +201,7 @@ print("begun", flush=True)
     assert told.stdout == "begun\n" and told.returncode in (0, -signal.SIGTERM) and not told.stderr
 
 
-def test_several_loops_one_after_the_other_and_at_once(engine: demask.Engine) -> None:
+def test_several_loops_one_after_the_other_and_at_once(engine: demask.Model) -> None:
     expected = str(engine.generate(QUESTION))
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
@@ -217,7 +217,7 @@ def test_several_loops_one_after_the_other_and_at_once(engine: demask.Engine) ->
     assert found == [expected] * 8
 
 
-def test_uvloop_runs_streams_as_asyncios_own_loop_does(engine: demask.Engine) -> None:
+def test_uvloop_runs_streams_as_asyncios_own_loop_does(engine: demask.Model) -> None:
     uvloop = pytest.importorskip("uvloop")
     asked = questions(16)
     alone = [engine.generate(question, decoder="static").tokens for question in asked]
@@ -252,7 +252,7 @@ def test_uvloop_runs_streams_as_asyncios_own_loop_does(engine: demask.Engine) ->
 
 
 @pytest.mark.parametrize("count", [2000, pytest.param(100_000, marks=pytest.mark.long)])
-def test_memory_is_flat(engine: demask.Engine, count: int) -> None:
+def test_memory_is_flat(engine: demask.Model, count: int) -> None:
     """Answers, streams that are given up, errors, HTTP: after a warm-up nothing grows."""
     prompts = questions(40)
 
@@ -270,7 +270,7 @@ def test_memory_is_flat(engine: demask.Engine, count: int) -> None:
             next(stream)
             del stream
         for _ in range(share):
-            with pytest.raises(demask.PromptError):
+            with pytest.raises(demask.errors.PromptError):
                 engine.generate(demask.Tokens([10**6]))
         asyncio.run(http(share))
 

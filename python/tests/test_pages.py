@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
 import subprocess
 import sys
+import types
+from typing import Any
 
+import demask
 import pytest
 from conftest import ROOT
 
@@ -51,7 +55,50 @@ def test_an_own_transfer_rule(tmp_path: pathlib.Path) -> None:
     assert nfe[0] > nfe[1] >= nfe[2] >= 1
 
 
-def test_every_block_of_the_page_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+NOTEBOOK = EXAMPLES / "canvas.ipynb"
+
+
+def test_the_notebooks_cells_run_and_its_canvas_moves(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+
+    class Shown:
+        """What a notebook gives for something that it shows and can show again."""
+
+        def update(self, of: demask.Canvas) -> None:
+            shown.append(of.html())
+
+    def display(of: demask.Canvas, *, display_id: bool) -> Shown:
+        assert display_id and of.html()
+        return Shown()
+
+    module: Any = types.ModuleType("IPython.display")
+    module.display = display
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    namespace: dict[str, Any] = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == [] and cell["execution_count"] is None, "a notebook is kept without what it showed"
+            exec(compile("".join(cell["source"]), NOTEBOOK.name, "exec"), namespace)
+    assert "18 pears" in namespace["answer"].text and namespace["model"].closed
+    masks = [one.count('class="mask"') for one in shown]
+    assert len(set(shown)) > 5 and masks == sorted(masks, reverse=True) and masks[-1] == 0
+    assert namespace["fast"].nfe < namespace["answer"].nfe
+
+
+@pytest.mark.long
+def test_the_notebook_runs_in_a_kernel(tmp_path: pathlib.Path) -> None:
+    import nbclient  # type: ignore[import-not-found, unused-ignore]
+    import nbformat  # type: ignore[import-not-found, unused-ignore]
+
+    done = nbclient.execute(nbformat.read(NOTEBOOK, as_version=4), cwd=tmp_path, timeout=120)
+    drawn = [out for cell in done.cells for out in cell.get("outputs", []) if "text/html" in out.get("data", {})]
+    assert len(drawn) == 3 and all("demask" in out["data"]["text/html"] for out in drawn)
+
+
+def test_every_block_of_the_pages_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs/python.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -59,19 +106,16 @@ def test_every_block_of_the_page_runs(tmp_path: pathlib.Path, monkeypatch: pytes
     namespace: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, "docs/python.md", "exec"), namespace)
-    for name in ("engine", "llm"):
-        getattr(namespace[name], "engine", namespace[name]).close()
+    [block] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    exec(compile(block, "README.md", "exec"), {})
+    for name in ("model", "llm"):
+        getattr(namespace[name], "model", namespace[name]).close()
     assert "@@" not in page
 
 
 def test_what_the_package_exports_is_on_the_page() -> None:
-    import demask
-
     page = (ROOT / "docs/python.md").read_text()
-    small = {"AsyncStream", "Candidate", "Commit", "CompletionOutput", "Engine", "Forward", "Frame", "Generation", "HttpResponse", "LoadOptions",
-             "Logprob", "Message", "Prompt", "RequestOutput", "Score", "Server", "Service", "ServiceOptions", "Started", "Step", "Stream",
-             "Tokenizer", "Update"}
-    missing = [name for name in demask.__all__ if name not in small and name not in page]
+    missing = [name for name in demask.__all__ if not re.search(rf"`(demask\.)?{name}\b", page)]
     assert not missing, missing
-    assert all(getattr(demask, name) is not None for name in demask.__all__)
-    assert all((getattr(demask, name).__doc__ or "").strip() for name in demask.__all__ if isinstance(getattr(demask, name), type))
+    missing = [name for name in demask.errors.__all__ if f"`{name}`" not in page and name != "Error"]
+    assert not missing, missing

@@ -16,7 +16,7 @@ class Threshold(demask.Transfer):
 
     name = "threshold_again"
 
-    def choose(self, step: demask.Step) -> Any:
+    def choose(self, step: demask.types.Step) -> Any:
         passing = np.flatnonzero(step.confidence >= np.float32(0.9))
         return passing if len(passing) else [0]
 
@@ -27,14 +27,14 @@ class Broken(demask.Transfer):
     def __init__(self, answer: Any) -> None:
         self.answer = answer
 
-    def choose(self, step: demask.Step) -> Any:
+    def choose(self, step: demask.types.Step) -> Any:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
 
 
 @pytest.mark.parametrize("cache", ["none", "prefix", "dual", "freecache:block=16", "dllm"])
-def test_a_rule_that_says_threshold_again_takes_its_tokens(engine: demask.Engine, cache: str) -> None:
+def test_a_rule_that_says_threshold_again_takes_its_tokens(engine: demask.Model, cache: str) -> None:
     for question in questions(12):
         own = engine.generate(question, transfer=Threshold(), cache=cache, gen_length=64, block_length=16)
         theirs = engine.generate(question, decoder="threshold:tau=0.9", cache=cache, gen_length=64, block_length=16)
@@ -42,13 +42,13 @@ def test_a_rule_that_says_threshold_again_takes_its_tokens(engine: demask.Engine
         assert own.receipt["decoder"] == "custom:threshold_again" and own.receipt["exactness"] == "approximate"
 
 
-def test_rules_share_forwards_and_see_views(engine: demask.Engine) -> None:
+def test_rules_share_forwards_and_see_views(engine: demask.Model) -> None:
     seen: list[int] = []
 
     class Looking(demask.Transfer):
         wants_entropy = True
 
-        def choose(self, step: demask.Step) -> Any:
+        def choose(self, step: demask.types.Step) -> Any:
             seen.append(len(step))
             assert step.array.base is not None and not step.confidence.flags.writeable
             assert step.quota >= 1 and len(step.candidates()) == len(step) == len(step.entropy)
@@ -81,16 +81,16 @@ def test_rules_share_forwards_and_see_views(engine: demask.Engine) -> None:
         (np.array([0.5]), ValueError, "dtype float64"),
     ],
 )
-def test_a_rule_that_goes_wrong_ends_its_request_alone(engine: demask.Engine, answer: Any, cause: type, told: str) -> None:
+def test_a_rule_that_goes_wrong_ends_its_request_alone(engine: demask.Model, answer: Any, cause: type, told: str) -> None:
     found = engine.generate([QUESTION, QUESTION], each=[{"transfer": Broken(answer)}, {"decoder": "static"}], errors="return")
-    assert isinstance(found[0], demask.HookError) and isinstance(found[0].__cause__, cause)
-    with pytest.raises(demask.HookError, match=told):
+    assert isinstance(found[0], demask.errors.HookError) and isinstance(found[0].__cause__, cause)
+    with pytest.raises(demask.errors.HookError, match=told):
         engine.generate(QUESTION, transfer=Broken(answer))
     assert str(found[1]) == "3+4=7 pears.\nThe final answer is 7"
     assert engine.metrics()["leaks"] == 0 and engine.metrics()["networks"][0]["open"] == 0
 
 
-def test_what_is_no_rule_or_goes_with_none_is_refused(engine: demask.Engine) -> None:
+def test_what_is_no_rule_or_goes_with_none_is_refused(engine: demask.Model) -> None:
     with pytest.raises(TypeError, match="make one"):
         engine.generate(QUESTION, transfer=Threshold)
     with pytest.raises(TypeError, match="expected a subclass of demask.Transfer"):
@@ -101,16 +101,16 @@ def test_what_is_no_rule_or_goes_with_none_is_refused(engine: demask.Engine) -> 
         with pytest.raises(kind, match="the rule's name is"):
             engine.generate(QUESTION, transfer=rule)
     for decoder in ("freedave", "threshold"):
-        with pytest.raises(demask.OptionsError, match=f"decoder {decoder} has its own rule: omit `decoder`"):
+        with pytest.raises(demask.errors.OptionsError, match=f"decoder {decoder} has its own rule: omit `decoder`"):
             engine.generate(QUESTION, transfer=Threshold(), decoder=decoder)
-    with pytest.raises(demask.HookError, match="not written"):
+    with pytest.raises(demask.errors.HookError, match="not written"):
         engine.generate(QUESTION, transfer=demask.Transfer())
 
 
-def test_a_rule_cannot_ask_the_engine_that_asks_it(engine: demask.Engine) -> None:
+def test_a_rule_cannot_ask_the_engine_that_asks_it(engine: demask.Model) -> None:
     class Asking(demask.Transfer):
-        def choose(self, step: demask.Step) -> Any:
+        def choose(self, step: demask.types.Step) -> Any:
             return engine.generate(QUESTION).tokens
 
-    with pytest.raises(demask.HookError, match="ask from elsewhere"):
+    with pytest.raises(demask.errors.HookError, match="ask from elsewhere"):
         engine.generate(QUESTION, transfer=Asking())

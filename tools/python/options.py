@@ -45,7 +45,7 @@ class RequestBounds(TypedDict, total=False):
 SERVICE = '''
 
 class ServiceOptions(RequestBounds, total=False):
-    """Options of a service beside its engine."""
+    """Options of a service beside its model."""
 
     names: Sequence[str]
     """Names that requests may call the model by; the model's own by default."""
@@ -75,8 +75,6 @@ TYPES = {
     "models": "Union[str, os.PathLike[str], Mapping[str, Any], None]",
 }
 
-# Settings of the server that a service without sockets has.
-BOUNDED = ("max_queue", "max_gen_length", "max_body_bytes", "max_choices", "max_prompts")
 # Texts of the library that Python's paths are as well.
 PATHS = ("adapter",)
 
@@ -100,8 +98,7 @@ def lines(fields: list[dict[str, str]]) -> str:
 def written(declared: dict[str, list[dict[str, str]]]) -> str:
     """Returns the file's text."""
     load = [field for field in declared["load"] if field["name"] != "model"]
-    bounds = [field for field in declared["service"] if field["name"] in BOUNDED]
-    parts = (HEAD, LOAD, lines(load), BOUNDS, lines(bounds), SERVICE, lines(declared["answer"]), TAIL)
+    parts = (HEAD, LOAD, lines(load), BOUNDS, lines(declared["bounds"]), SERVICE, lines(declared["answer"]), TAIL)
     return "".join(parts)
 
 

@@ -5,7 +5,7 @@
     python3 tools/python/wheel.py --library target/release/libdemask_python.so [--demask BINARY]
 
 Needs cargo, Python from 3.10 on and PyPI; what it installs is pinned, and kept under target/python. --demask names the
-project's binary, which answers are compared with. --long adds what takes minutes: 200 runs beside the binary, 100,000 requests.
+project's binary, which answers are compared with. --long adds what takes minutes: 200 runs beside the binary, 100,000 requests, lm-evaluation-harness, the notebook.
 
 --library builds no wheel: it tests the library that cargo has built beside everything else, which takes a fraction of the
 time. What only a wheel shows (its name, its size, an installation, the generated types) is left out then.
@@ -31,6 +31,8 @@ SOURCES = ROOT / "python"
 CHECKS = ["abi3audit==0.0.26", "mypy==2.4.1"]
 TOOLS = [*CHECKS, "maturin==1.16.0", "pyright==1.1.414", "ziglang==0.16.0"]
 BESIDE = ["numpy>=1.23", "pytest>=8", "uvloop>=0.21"]
+# What the long tests need beside it: the harness, and what runs notebooks.
+LONG = ["ipykernel==7.4.0", "lm-eval==0.4.13", "nbclient==0.11.0"]
 LARGEST = 15_000_000
 
 
@@ -114,15 +116,15 @@ def stubs(tools: pathlib.Path) -> None:
         sys.exit(f"{kept.relative_to(ROOT)} is not what the code says: DEMASK_BLESS=1 python3 tools/python/wheel.py")
 
 
-def installed(wheel: pathlib.Path) -> pathlib.Path:
+def installed(wheel: pathlib.Path, beside: list[str]) -> pathlib.Path:
     """Installs the wheel into a clean environment, and returns its interpreter."""
-    python = environment("clean", BESIDE) / "python"
+    python = environment("clean", beside) / "python"
     quiet = ["--quiet", "--disable-pip-version-check", "--force-reinstall", "--no-deps"]
     run(python, "-m", "pip", "install", *quiet, wheel)
     return python
 
 
-def put_together(library: pathlib.Path, tools: pathlib.Path) -> pathlib.Path:
+def put_together(library: pathlib.Path, tools: pathlib.Path, beside: list[str]) -> pathlib.Path:
     """Puts a library that cargo has built beside the sources of the package, and returns an interpreter that finds them."""
     linked(library)
     folder = KEPT / "beside/demask"
@@ -131,7 +133,7 @@ def put_together(library: pathlib.Path, tools: pathlib.Path) -> pathlib.Path:
     native = folder / "_native.abi3.so"
     shutil.copyfile(library, native)
     run(tools / "abi3audit", "--strict", "--assume-minimum-abi3", "3.10", native)
-    programs = environment("beside-it", BESIDE)
+    programs = environment("beside-it", beside)
     found = subprocess.run([programs / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True, check=True)
     pathlib.Path(found.stdout.strip(), "demask.pth").write_text(f"{folder.parent}\n")
     return programs / "python"
@@ -139,7 +141,8 @@ def put_together(library: pathlib.Path, tools: pathlib.Path) -> pathlib.Path:
 
 def tested(python: pathlib.Path, tools: pathlib.Path, asked: argparse.Namespace, wheel: bool) -> None:
     """Checks the types of the package that an interpreter finds, and tests it."""
-    run(python, ROOT / "tools/python/options.py", "--check")
+    for written in ("options.py", "receipt.py"):
+        run(python, ROOT / "tools/python" / written, "--check")
     step("types")
     run(tools / "mypy", "--python-executable", python, "demask", "examples", cwd=SOURCES)
     if wheel:
@@ -164,11 +167,12 @@ def main() -> None:
     parser.add_argument("--only-build", action="store_true")
     asked = parser.parse_args()
     KEPT.mkdir(parents=True, exist_ok=True)
+    beside = [*BESIDE, *LONG] if asked.long else BESIDE
     step("tools")
     if asked.library:
         tools = environment("checks", CHECKS)
         step("library")
-        tested(put_together(asked.library, tools), tools, asked, wheel=False)
+        tested(put_together(asked.library, tools, beside), tools, asked, wheel=False)
         return step("done")
     tools = environment("tools", TOOLS)
     step("wheel")
@@ -177,7 +181,7 @@ def main() -> None:
     if not asked.only_build:
         step("types of the native half")
         stubs(tools)
-        tested(installed(wheel), tools, asked, wheel=True)
+        tested(installed(wheel, beside), tools, asked, wheel=True)
     step("done")
     print(wheel)
 

@@ -27,10 +27,21 @@ pub fn fields<'py>(py: Python<'py>, answer: &Generation, events: &[Event]) -> Py
     fields.set_item("prompt_tokens", answer.prompt_tokens)?;
     fields.set_item("canvas", &answer.canvas)?;
     fields.set_item("logprobs", answer.logprobs.as_ref().map(|list| list.iter().map(logprob).collect::<Vec<_>>()))?;
+    fields.set_item("usage", usage(answer))?;
     let json = serde_json::to_string(&answer.receipt).unwrap_or_default();
     fields.set_item("receipt_json", json)?;
     fields.set_item("commits", PyBytes::new(py, &columns(events)))?;
     Ok(fields)
+}
+
+/// Tokens of the prompt, those that were decoded, and those of the prompt that were not computed, as the server counts them: of a
+/// text with holes, everything that was given is the prompt.
+fn usage(answer: &Generation) -> (usize, usize, usize) {
+    let given = match &answer.hole_positions[..] {
+        [] => answer.prompt_tokens,
+        holes => answer.canvas.len() - holes.iter().map(ExactSizeIterator::len).sum::<usize>(),
+    };
+    (given, answer.generated_tokens, answer.receipt.decoding.cached_tokens.min(given))
 }
 
 fn logprob(of: &TokenLogprob) -> Logprob {

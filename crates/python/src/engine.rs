@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// A loaded model on a thread of its own.
-#[pyclass(frozen, module = "demask._native")]
+#[pyclass(frozen, name = "Model", module = "demask._native")]
 pub struct Engine {
     /// Engine; none once it is closed.
     inside: Mutex<Option<Model>>,

@@ -9,9 +9,8 @@ use pyo3::{
 
 /// Returns an exception of the package by the name of its class.
 pub fn exception(py: Python<'_>, class: &str, message: &str) -> PyErr {
-    let class = py
-        .import("demask._errors")
-        .and_then(|module| module.getattr(class)?.cast_into::<PyType>().map_err(PyErr::from));
+    let class =
+        py.import("demask.errors").and_then(|module| module.getattr(class)?.cast_into::<PyType>().map_err(PyErr::from));
     match class {
         Ok(class) => PyErr::from_type(class, (message.to_owned(),)),
         // Without its Python half the package cannot have been imported.

@@ -133,7 +133,7 @@ impl Service {
 }
 
 /// Bounds of requests that a program may set; the others are a process's.
-const BOUNDS: [&str; 5] = ["max_queue", "max_gen_length", "max_body_bytes", "max_choices", "max_prompts"];
+pub const BOUNDS: [&str; 5] = ["max_queue", "max_gen_length", "max_body_bytes", "max_choices", "max_prompts"];
 
 /// The bounds of requests, from those that are given.
 fn bounds(given: &Bound<'_, PyDict>) -> PyResult<Limits> {

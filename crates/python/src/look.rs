@@ -23,8 +23,8 @@ fn wait<T: Send>(py: Python<'_>, mut handle: RequestHandle<T>) -> PyResult<T> {
     }
 }
 
-/// Judges how probable a text is behind a prompt. `how` is the number of draws, the scale of guidance, the seed, and how many
-/// other tokens are reported in the place of each, if any.
+/// Judges how probable a text is behind a prompt. `how` is the number of draws, the scale of guidance, the seed, each with the
+/// library's default, and how many other tokens are reported in the place of each, if any.
 #[pyfunction]
 #[pyo3(signature = (engine, context: "tuple[str, Any]", continuation, how))]
 pub fn score(
@@ -32,11 +32,18 @@ pub fn score(
     engine: &Engine,
     context: &Bound<'_, PyAny>,
     continuation: &str,
-    how: (usize, f32, u64, Option<usize>),
+    how: (Option<usize>, Option<f32>, Option<u64>, Option<usize>),
 ) -> PyResult<Likelihood> {
     let handle = engine.handle(py)?;
     let (draws, cfg_scale, seed, top) = how;
-    let (context, options) = (prompt(context)?, LikelihoodOptions { draws, cfg_scale, seed, top });
+    let usual = LikelihoodOptions::default();
+    let options = LikelihoodOptions {
+        draws: draws.unwrap_or(usual.draws),
+        cfg_scale: cfg_scale.unwrap_or(usual.cfg_scale),
+        seed: seed.unwrap_or(usual.seed),
+        top,
+    };
+    let context = prompt(context)?;
     let submitted = py.detach(|| {
         let (context, continuation) = handle.info().pair(&context, continuation)?;
         handle.submit_likelihoods(&[(context, continuation)], &options, Class::default(), None)

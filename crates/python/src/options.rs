@@ -11,16 +11,23 @@ use serde_json::{Value, json};
 
 use crate::{
     error::{exception, raise, wrong_type},
+    http::BOUNDS,
     json,
 };
 
-/// Declared settings as JSON, by the struct that has them: for each its name, what it takes, its default and what it is about.
+/// Declared settings as JSON, by the struct that has them, and `bounds` of a service without sockets: for each its name, what it takes, its default and what it is about.
 #[pyfunction]
 pub fn option_fields() -> String {
     let field = |field: &Field| json!({"name": field.name, "takes": field.kind, "default": field.usual(), "about": field.about});
     let fields = |fields: &[Field]| fields.iter().map(field).collect::<Value>();
-    let (load, service) = (fields(LoadOptions::FIELDS), fields(ServeOptions::FIELDS));
-    json!({"load": load, "service": service, "answer": fields(Options::FIELDS)}).to_string()
+    let bounds = ServeOptions::FIELDS.iter().filter(|field| BOUNDS.contains(&field.name)).map(field);
+    json!({
+        "load": fields(LoadOptions::FIELDS),
+        "bounds": bounds.collect::<Value>(),
+        "service": fields(ServeOptions::FIELDS),
+        "answer": fields(Options::FIELDS),
+    })
+    .to_string()
 }
 
 /// Reads keywords. What is `None` is not set.

@@ -38,15 +38,15 @@ impl Server {
     fn new(
         py: Python<'_>,
         service: &Service,
-        host: &str,
-        port: u16,
+        host: Option<String>,
+        port: Option<u16>,
         hosts: Option<Vec<String>>,
         origins: Vec<String>,
     ) -> PyResult<Self> {
         let refused = |what: String| exception(py, "OptionsError", &what);
         let options = ServeOptions {
-            host: Some(host.to_owned()),
-            port: Some(port),
+            host,
+            port,
             allowed_host: hosts.map(List),
             cors_origin: Some(origins).filter(|origins| !origins.is_empty()).map(List),
             ..ServeOptions::default()

@@ -4,7 +4,7 @@ use demask::Event;
 use pyo3::prelude::*;
 
 /// Changes of a request since the last update.
-#[pyclass(frozen, get_all, module = "demask")]
+#[pyclass(frozen, get_all, module = "demask.types")]
 #[derive(Default)]
 pub struct Update {
     /// Text that can no longer change.
@@ -30,7 +30,7 @@ pub struct Update {
 }
 
 /// A token that was committed to a position of the canvas.
-#[pyclass(frozen, get_all, module = "demask")]
+#[pyclass(frozen, get_all, module = "demask._native")]
 #[derive(Clone)]
 pub struct Commit {
     /// The forward whose prediction was taken, from 0.
@@ -50,7 +50,7 @@ pub struct Commit {
 }
 
 /// A forward of a request.
-#[pyclass(frozen, get_all, module = "demask")]
+#[pyclass(frozen, get_all, module = "demask.types")]
 #[derive(Clone)]
 pub struct Forward {
     /// Index of the forward, from 0.
@@ -68,7 +68,7 @@ pub struct Forward {
 }
 
 /// The canvas as it was laid out.
-#[pyclass(frozen, get_all, module = "demask")]
+#[pyclass(frozen, get_all, module = "demask.types")]
 #[derive(Clone)]
 pub struct Started {
     /// All tokens: the prompt, and masks where something is decoded.

@@ -43,7 +43,7 @@ class Batches(OnCluster):
         with engine() as alone:
             for row in one:
                 same = alone.generate(row["prompt"], seed=row["seed"], **OPTIONS)
-                self.assertEqual((row["text"], row["finish"], row["nfe"]), (same.text, same.finish, same.nfe))
+                self.assertEqual((row["text"], row["finish"], row["nfe"]), (same.text, same.finish_reason, same.nfe))
 
     def test_keys_of_texts_and_another_seed(self):
         texts = [{**row, "key": f"row {row['key']}"} for row in rows(6)]

@@ -86,7 +86,7 @@ class Evaluations(OnCluster):
             (ValueError, "named twice", {"tasks": ["wordmath", "wordmath"]}),
             (ValueError, "allow it with `allow_code_execution`", {"tasks": "humaneval"}),
             (TypeError, "did you mean \"steps\"", {"options": {"step": 3}}),
-            (demask.ModelError, "/nowhere", {"model": "/nowhere/model"}),
+            (demask.errors.ModelError, "/nowhere", {"model": "/nowhere/model"}),
             (TypeError, "lmit", {"lmit": 3}),
             (ValueError, "workers is 0: expected at least 1", {"workers": 0}),
             (TypeError, "out is 3 (int): expected str or PathLike", {"out": 3}),

@@ -70,7 +70,7 @@ class Options(unittest.TestCase):
             demask_ray.app(3)
         self.assertIn("expected a name, a path, a demask_ray.Model or None (the demo)", str(caught.exception))
         # What no node can take is the engine's to say, and says it before anything starts where that is possible.
-        with self.assertRaises(demask.OptionsError):
+        with self.assertRaises(demask.errors.OptionsError):
             demask_ray.Model(quantize="q7").load()
 
     def test_an_apps_options(self):

@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "Cancelled",
+    "Closed",
+    "DeviceError",
+    "Error",
+    "Expired",
+    "ForkError",
+    "HookError",
+    "ModelError",
+    "OptionsError",
+    "OutOfMemory",
+    "PromptError",
+]
+
 
 class Error(Exception):
     """Root of all exceptions of this package; raised itself where no other exception fits."""
@@ -36,11 +50,11 @@ class Expired(Error, TimeoutError):
 
 
 class Closed(Error):
-    """Raised when the engine was closed."""
+    """Raised when the model was closed."""
 
 
 class ForkError(Error):
-    """Raised when the engine belongs to the process that this one was forked from."""
+    """Raised when the model was loaded by the process that this one was forked from."""
 
 
 class HookError(Error):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from . import _native
 from ._closing import Closing
-from ._errors import Error, OptionsError
+from .errors import Error, OptionsError
 from ._facts import cost
 from ._generation import Generation, Logprob
 from ._http import Headers, HttpResponse, Service
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
     from ._options import LoadOptions, Options, RequestBounds, ServiceOptions
 
-__all__ = ["Engine", "demo", "load", "serve"]
+__all__ = ["Model", "demo", "load", "serve"]
 
 Progress = Callable[[str, int, int], object]
 
 BATCH = 64
 """Prompts of one call that run at the same time by default: where more gain no more, on two cores."""
 
-_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_models: weakref.WeakSet[Model] = weakref.WeakSet()
 
 
 def load(
     model: str | os.PathLike[str], *, progress: bool | Progress = False, **settings: Unpack[LoadOptions]
-) -> Engine:
+) -> Model:
     """Loads a model, and starts its thread.
 
     `model` is a hub's id (`org/name` or `org/name@revision`), a directory in Hugging Face layout, or a `.gguf` file. `progress`
@@ -54,15 +54,15 @@ def load(
     be used, `OptionsError` for a wrong word, `TypeError` for a name that no setting has.
     """
     path = os.fspath(model)
-    return Engine(_native.open(path, dict(settings), _progress(progress)), (path, settings))
+    return Model(_native.open(path, dict(settings), _progress(progress)), (path, settings))
 
 
-def demo(*, progress: bool | Progress = False, **settings: Unpack[LoadOptions]) -> Engine:
+def demo(*, progress: bool | Progress = False, **settings: Unpack[LoadOptions]) -> Model:
     """Loads the model that is part of the package: a small LLaDA that solves word problems. It needs no file and no network.
 
     Takes and raises what `load` does.
     """
-    return Engine(_native.open(None, dict(settings), _progress(progress)), (None, settings))
+    return Model(_native.open(None, dict(settings), _progress(progress)), (None, settings))
 
 
 def _progress(progress: bool | Progress) -> Progress | None:
@@ -84,30 +84,30 @@ def _shown(name: str, done: int, total: int) -> None:
 
 def serve(
     model: str | os.PathLike[str] | None = None,
-    host: str = "127.0.0.1",
-    port: int = 8080,
+    host: str | None = None,
+    port: int | None = None,
     *,
     settings: LoadOptions | None = None,
     wait: bool = True,
     **bounds: Any,
 ) -> Server:
     """Loads a model, the built-in one if none is named, and serves it until Ctrl-C; or returns the server at once, if `wait` is
-    false. `settings` are those of `load`, other keywords those of `Engine.serve`.
+    false. `settings` are those of `load`, other keywords those of `Model.serve`.
     """
-    engine = demo(**(settings or {})) if model is None else load(model, **(settings or {}))
-    server = engine.serve(host, port, **bounds)
+    loaded = demo(**(settings or {})) if model is None else load(model, **(settings or {}))
+    server = loaded.serve(host, port, **bounds)
     if wait:
-        print(f"demask serves {engine.name} on {server.url}", flush=True)
-        with engine, server:
+        print(f"demask serves {loaded.name} on {server.url}", flush=True)
+        with loaded, server:
             server.wait()
     return server
 
 
-class Engine(Closing):
+class Model(Closing):
     """A loaded model on a thread of its own. Any thread and any event loop may ask it; what is asked at the same time shares
     forwards, and each answer is, to the bit, the one that its request has alone.
 
-    `load` and `demo` make one. It is a context manager: at its end the model is closed. It cannot be pickled, nor used in the
+    `load`, `from_pretrained` and `demo` make one. It is a context manager: at its end the model is closed. It cannot be pickled, nor used in the
     child of a fork.
 
     Options of all its methods are the command line's, as keywords with underscores; `None` is not set. A name that no option has
@@ -116,14 +116,21 @@ class Engine(Closing):
 
     __slots__ = ("__weakref__", "_info", "_native", "_opened", "_service", "_words")
 
-    def __init__(self, native: _native.Engine, opened: tuple[str | None, LoadOptions]) -> None:
+    def __init__(self, native: _native.Model, opened: tuple[str | None, LoadOptions]) -> None:
         """Wraps what `load` has loaded, with its arguments."""
         self._native = native
         self._opened = opened
         self._info: dict[str, Any] = json.loads(native.info())
         self._words = native.tokenizer()
         self._service: Service | None = None
-        _engines.add(self)
+        _models.add(self)
+
+    @classmethod
+    def from_pretrained(
+        cls, model: str | os.PathLike[str], *, progress: bool | Progress = False, **settings: Unpack[LoadOptions]
+    ) -> Model:
+        """Loads a model: takes and raises what `demask.load` does."""
+        return load(model, progress=progress, **settings)
 
     # What it is.
 
@@ -150,13 +157,13 @@ class Engine(Closing):
         return self._words.template(messages(conversation), generation_prompt)
 
     def metrics(self) -> dict[str, Any]:
-        """Returns the engine's counts as they were after its last forward, as plain numbers. It waits for nothing."""
+        """Returns the model's counts as they were after its last forward, as plain numbers. It waits for nothing."""
         found: dict[str, Any] = json.loads(self._native.metrics())
         return found
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else str(self._info["device"])
-        return f"<demask.Engine {self.name}, {state}>"
+        return f"<demask.Model {self.name}, {state}>"
 
     # Answers.
 
@@ -209,7 +216,8 @@ class Engine(Closing):
     ) -> Generation | list[Generation] | list[Generation | Error]:
         """Generates the answer to a prompt, or to many in one batch whose order is kept.
 
-        A prompt is a user's message, a conversation, `Raw`, `Tokens` or `Infill`; a list that begins with anything but a message is
+        A text gets the answer of `demask generate TEXT`: it is a user's message, put through the model's template. `Raw` is a text
+        that the model continues as it is. A prompt is a text, a conversation, `Raw`, `Tokens` or `Infill`; a list that begins with anything but a message is
         list of prompts. All are prepared before any runs, and `batch` of them run at the same time: more share forwards, and use more
         memory. `each` has options of single prompts, which stand over the common ones;
         `errors="return"` puts the exception of a prompt that fails in its place; `progress` shows how many are done, or is called
@@ -344,13 +352,13 @@ class Engine(Closing):
         context: Prompt,
         continuation: str,
         *,
-        draws: int = 128,
-        cfg_scale: float = 0.0,
-        seed: int = 0,
+        draws: int | None = None,
+        cfg_scale: float | None = None,
+        seed: int | None = None,
         top: int | None = None,
     ) -> Score:
         """Judges how probable a text is behind a prompt: its natural-log probability, of diffusion models a lower bound that is
-        estimated from `draws`. `top` keeps the log-probabilities of tokens, of autoregressive models.
+        estimated from `draws` masks (128 if it is not set). `top` keeps the log-probabilities of tokens, of autoregressive models.
 
         Raises `OptionsError` if the model has no such estimate (block-causal ones), `PromptError` if one of both is empty.
         """
@@ -436,7 +444,7 @@ class Engine(Closing):
         page: bool = True,
         **bounds: Unpack[RequestBounds],
     ) -> Service:
-        """Returns an OpenAI-compatible server over this engine without sockets, as `demask serve` is one with them.
+        """Returns an OpenAI-compatible server over this model without sockets, as `demask serve` is one with them.
 
         `names` are those that requests may call the model by, `keys` has one client a line (`NAME KEY [weight=NUMBER]
         [rate=REQUESTS_PER_MINUTE]`), `page` says whether the page at `/` is there, the others bound what requests may ask.
@@ -453,22 +461,22 @@ class Engine(Closing):
 
     def serve(
         self,
-        host: str = "127.0.0.1",
-        port: int = 8080,
+        host: str | None = None,
+        port: int | None = None,
         *,
         allowed_hosts: Sequence[str] | None = None,
         cors_origins: Sequence[str] = (),
         **bounds: Unpack[ServiceOptions],
     ) -> Server:
-        """Serves this engine on a socket, on a thread of the server's own; port 0 takes a free one. Other keywords are those of
-        `service`.
+        """Serves this model on a socket, on a thread of the server's own. Host and port are those of `demask serve` unless they are
+        set; port 0 takes a free one. Other keywords are those of `service`.
 
         `allowed_hosts` are names of this host that requests may be sent to (on loopback, its own; elsewhere all), `cors_origins`
         those that pages of other sites may ask from. Raises `OptionsError` if it cannot listen there.
         """
-        if isinstance(port, bool) or not isinstance(port, int):
+        if port is not None and (isinstance(port, bool) or not isinstance(port, int)):
             raise TypeError(f"port is of type {type(port).__name__}, expected a whole number from 0 to 65535")
-        if not 0 <= port <= 65535:
+        if port is not None and not 0 <= port <= 65535:
             raise OptionsError(f"port is {port}, expected a whole number from 0 to 65535")
         service = self.service(**bounds)
         hosts = None if allowed_hosts is None else list(allowed_hosts)
@@ -478,7 +486,7 @@ class Engine(Closing):
 
     @property
     def closed(self) -> bool:
-        """Reports whether the engine was closed and takes no more requests."""
+        """Reports whether the model was closed and takes no more requests."""
         return self._native.closed
 
     def close(self) -> None:
@@ -486,7 +494,7 @@ class Engine(Closing):
         self._native.close()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("an Engine cannot be pickled, its thread belongs to this process: load the model where it is to run")
+        raise TypeError("a Model cannot be pickled, its thread belongs to this process: load the model where it is to run")
 
 
 def _told(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -515,5 +523,5 @@ def _shown_count(done: int, count: int) -> None:
 @atexit.register
 def _close_all() -> None:
     """Ends the threads while there is still an interpreter."""
-    for engine in list(_engines):
-        engine.close()
+    for model in list(_models):
+        model.close()

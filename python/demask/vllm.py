@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union, cast
 
-from ._engine import demo, load
+from ._model import demo, load
 from ._generation import Generation, Logprob
 from ._options import Options
 from ._prompt import Message, Raw, Tokens
@@ -46,7 +46,7 @@ class SamplingParams:
             raise ValueError(f"n is {self.n}, expected at least 1")
 
     def options(self, choice: int = 0) -> Options:
-        """Returns the same as options of `Engine.generate`, for one of the answers."""
+        """Returns the same as options of `Model.generate`, for one of the answers."""
         stop = [self.stop] if isinstance(self.stop, str) else self.stop
         found: dict[str, Any] = {
             "temperature": self.temperature,
@@ -95,11 +95,11 @@ class LLM:
     """`LLM(model).generate(prompts, SamplingParams(...))` as in vLLM. Prompts are continued as they are, without a template, and
     `chat` puts conversations through the model's template.
 
-    `model` is what `load` takes, or `"demo"`. Other keywords are those of `load`. `engine` is the engine behind it.
+    `model` is what `load` takes, or `"demo"`. Other keywords are those of `load`. `model` is what answers.
     """
 
     def __init__(self, model: str | os.PathLike[str], **settings: Any) -> None:
-        self.engine = demo(**settings) if model == "demo" else load(model, **settings)
+        self.model = demo(**settings) if model == "demo" else load(model, **settings)
 
     def generate(
         self,
@@ -109,7 +109,7 @@ class LLM:
     ) -> list[RequestOutput]:
         """Generates answers to prompts in one batch: texts, or `{"prompt": text}` or `{"prompt_token_ids": ids}`.
 
-        Raises what `Engine.generate` does.
+        Raises what `Model.generate` does.
         """
         listed = [prompts] if isinstance(prompts, (str, Mapping)) else list(prompts)
         return self._answer([_continued(one) for one in listed], sampling_params, use_tqdm)
@@ -134,7 +134,7 @@ class LLM:
             raise ValueError(f"{len(params)} sampling_params for {len(prompts)} prompts, expected one for all or one for each")
         asked = [(prompt, one.options(choice)) for prompt, one in zip(prompts, params, strict=True) for choice in range(one.n)]
         answers = iter(
-            self.engine.generate([prompt for prompt, _ in asked], each=[options for _, options in asked], progress=progress)
+            self.model.generate([prompt for prompt, _ in asked], each=[options for _, options in asked], progress=progress)
         )
         found = []
         for number, (prompt, one) in enumerate(zip(prompts, params, strict=True)):
@@ -156,7 +156,6 @@ def _continued(prompt: Union[str, Mapping[str, Any]]) -> Union[Raw, Tokens]:
 
 
 def _output(index: int, answer: Generation, stop_tokens: list[int]) -> CompletionOutput:
-    ended = "stop" if answer.finish in ("eos", "stop") else "length"
     # An end token of the model's own is no stop reason in vLLM, which names only what was asked for.
     reason = answer.end_token if answer.end_token in stop_tokens else answer.stop_text
-    return CompletionOutput(index, str(answer), answer.tokens, ended, reason, answer.logprobs, answer)
+    return CompletionOutput(index, str(answer), answer.tokens, answer.finish_reason, reason, answer.logprobs, answer)

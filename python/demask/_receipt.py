@@ -1,0 +1,180 @@
+"""Receipts as types, for those who check them. Written by tools/python/receipt.py from the library's structs."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+__all__ = ["DecodingReceipt", "DeviceUse", "Guided", "MemoryUse", "Receipt", "Rounds", "Seconds"]
+
+
+class Rounds(TypedDict):
+    """Forwards of a decoder that verifies drafts, by kind, and the draft tokens by their place in a forward's
+    drafts."""
+
+    verify: int
+    """Forwards that verified drafts."""
+    cold: int
+    """Forwards that verified none: they make drafts, or settle what no draft foretold."""
+    drafted: list[int]
+    """Forwards that verified a draft token at each place, from the first."""
+    accepted: list[int]
+    """Forwards that accepted the draft token at each place, and with it all before it."""
+
+
+class _Guided(TypedDict):
+    """What is always there."""
+
+    model: str
+    """The guide."""
+    rows: int
+    """Live rows of its forwards."""
+    flops: float
+    """Floating point operations by formula."""
+    accepted: int
+    """Drafts that it agreed with."""
+    rejected: int
+    """Drafts that it disagreed with, the first of a step."""
+    acceptance: float
+    """The share of accepted ones among both."""
+
+
+class Guided(_Guided, total=False):
+    """Counts of a guide."""
+
+    cached_tokens: int
+    """Tokens of its prompt that were not computed, because another request had left their K/V; left out if there
+    are none."""
+
+
+class Seconds(TypedDict):
+    """Seconds by part. Where requests share forwards, a request's part of a forward is that of its rows, so that
+    the seconds of all requests together are those of the clock."""
+
+    load: float
+    """Loading the model, before the answer."""
+    model: float
+    """Inside the network."""
+    guide: float
+    """Inside the guide."""
+    total: float
+    """The whole answer, loading not included."""
+    wall: float
+    """Wall time from the request to its end, others' parts included: `total` if it ran alone."""
+
+
+class DeviceUse(TypedDict):
+    """Bytes of a GPU's memory."""
+
+    current: int
+    """Allocated by the model and its guides when the answer was done."""
+    peak: int
+    """Allocated by them at most; where several networks take some, the sum of their peaks."""
+    in_use: int
+    """Bytes in use on the whole card when the answer was done, as its driver reports them, including those of other
+    processes and of the driver itself."""
+
+
+class _MemoryUse(TypedDict):
+    """What is always there."""
+
+    weights: int
+    """Packed weights."""
+    guide: int
+    """Packed weights of all guides."""
+    cache: int
+    """K/V pages."""
+    peak: int
+    """Peak resident memory of the process."""
+
+
+class MemoryUse(_MemoryUse, total=False):
+    """Bytes by part."""
+
+    device: DeviceUse
+    """Device memory of the model and its guides; left out where the processor computes."""
+
+
+class _DecodingReceipt(TypedDict):
+    """What is always there."""
+
+    decoder: str
+    """The decoder in canonical text, with the parameters that it chose."""
+    cache: str
+    """The cache policy in canonical text."""
+    remasking: str
+    """Quantity that ranked predictions."""
+    schedule: str
+    """Rule by which steps shared the masks."""
+    steps: int
+    """Steps over all blocks, as resolved."""
+    block_length: int
+    """Positions of a block, as resolved."""
+    exactness: str
+    """Claim about the tokens: `reference`, `lossless` or `approximate`."""
+    against: str | None
+    """The run that a lossless result equals."""
+    seed: int
+    """Key of all randomness."""
+    nfe: int
+    """Forwards as the method's paper counts them."""
+    forwards: int
+    """Forwards that were really run, each piece of a long prompt one."""
+    generated_tokens: int
+    """Tokens of the answer."""
+    tokens_per_nfe: float
+    """Tokens of the answer for each NFE; 0 before the first."""
+    rows: int
+    """Live rows of all forwards, lanes and sequences."""
+    computed_rows: int
+    """Rows that ran attention and MLP."""
+    head_rows: int
+    """Rows that the head answered."""
+    flops: float
+    """Floating point operations by formula."""
+
+
+class DecodingReceipt(_DecodingReceipt, total=False):
+    """Methods, claims and counts of one session. Whoever runs the model adds seconds and memory."""
+
+    given_up: int
+    """Masks among the positions to decode that were given up when the time was over, or the memory; none if neither
+    was."""
+    out_of_memory: bool
+    """Records whether they were given up for want of memory; absent if they were not."""
+    preempted: int
+    """Times that other requests needed its K/V memory, so that it waited; absent if there are none."""
+    recomputed_rows: int
+    """Rows that were computed again after that, which no other count has; absent if there are none."""
+    cached_tokens: int
+    """Tokens of the prompt that were not computed, because another request had left their K/V; absent if there are
+    none."""
+    acceptance: list[int]
+    """Forwards with drafts by the number of draft tokens that each accepted, from 0; empty without drafts."""
+    rounds: Rounds
+    """Rounds of a decoder that verifies drafts in the model's own forwards; absent if it verified none."""
+    replaced: int
+    """Tokens that took the place of others, and tokens that were taken back; absent if there are none."""
+
+
+class _Receipt(DecodingReceipt):
+    """What is always there."""
+
+    model: str
+    """The model."""
+    device: str
+    """Device, tier, threads, element type."""
+    guide_nfe: int
+    """Forwards of the guide."""
+    seconds: Seconds
+    """Time of each part."""
+    memory: MemoryUse
+    """Memory of each part."""
+
+
+class Receipt(_Receipt, total=False):
+    """Methods, counts, time and memory of one answer."""
+
+    more: str
+    """How to get a longer answer, if this one was cut by its length; names of options stand in backticks."""
+    guide: Guided
+    """Counts of the guide, if there was one."""
