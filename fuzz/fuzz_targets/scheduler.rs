@@ -19,13 +19,9 @@ use std::{
     time::Duration,
 };
 
-use demask::{
-    Class, Request,
-    internals::{
-        engine::{NetworkId, Refused, Scheduler},
-        step::DeviceId,
-    },
-};
+use demask::{Class, Request};
+use demask_engine::{NetworkId, Refused, Scheduler};
+use demask_step::DeviceId;
 use job::{Manner, Part, Steps};
 use libfuzzer_sys::fuzz_target;
 use machine::Machine;

@@ -1,7 +1,7 @@
 //! Any bytes as the file that `generate --trace` writes: lines that are written as they were read, or an error of one line.
 #![no_main]
 
-use demask::internals::read_trace;
+use demask::trace::read_trace;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LoadOptions", "Options", "RequestBounds", "ServiceOptions"]
 
+
 class LoadOptions(TypedDict, total=False):
     """Keywords of `load` and `demo`. `None` means not set."""
 

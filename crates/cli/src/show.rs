@@ -2,11 +2,12 @@
 
 use std::{ops::ControlFlow, sync::Arc};
 
-use demask::internals::{
-    TokenTexts, Tracer,
-    step::{NO_TOKEN, TokenId},
-};
 use demask::{Event, Generation, Model, Options, Receipt, Request};
+use demask::{
+    TokenId,
+    layers::step::NO_TOKEN,
+    trace::{TokenTexts, Tracer},
+};
 use demask_terminal::args::in_flags;
 
 use crate::{
@@ -173,7 +174,7 @@ impl Show {
 /// Summary of an answer's receipt, in a line.
 fn summary(answer: &Generation) -> String {
     let Receipt { decoding, seconds, .. } = &answer.receipt;
-    let demask::internals::decode::DecodingReceipt { nfe, tokens_per_nfe, exactness, decoder, cache, .. } = decoding;
+    let demask::layers::decode::DecodingReceipt { nfe, tokens_per_nfe, exactness, decoder, cache, .. } = decoding;
     let against = exactness.against().map(|run| format!(" against {run}")).unwrap_or_default();
     format!(
         "{}, {nfe} NFE, {tokens_per_nfe:.2} tokens/NFE, {:.2} s; {decoder}, cache {cache}: {exactness}{against}",

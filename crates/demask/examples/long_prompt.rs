@@ -12,11 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use demask::internals::{
-    ModelByHand,
-    decode::{Session, SessionOptions},
-    engine::RequestId,
-};
+use demask::ModelByHand;
+use demask_decode::{Session, SessionOptions};
+use demask_engine::RequestId;
 
 use common::median;
 

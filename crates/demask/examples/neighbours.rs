@@ -12,12 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use demask::internals::{
-    DeviceOptions, ModelByHand,
-    decode::{Session, SessionOptions},
-    engine::RequestId,
-};
+use demask::{DeviceOptions, ModelByHand};
 use demask::{Model, Prompt};
+use demask_decode::{Session, SessionOptions};
+use demask_engine::RequestId;
 
 use common::median;
 
@@ -29,7 +27,7 @@ const SMALL: usize = 256;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut model = match std::env::args().nth(1) {
         Some(directory) => common::load(&directory)?,
-        None => demask::internals::Opened::demo()?.load(&DeviceOptions::default(), &[], &mut |_| true)?.by_hand()?,
+        None => demask::Opened::demo()?.load(&DeviceOptions::default(), &[], &mut |_| true)?.by_hand()?,
     };
     neighbours(&mut model)?;
     overhead()

@@ -60,7 +60,6 @@ impl<'a> Builder<'a> {
     }
 
     /// Sets what options leave open about the device.
-    #[doc(hidden)]
     pub fn device_options(mut self, device: DeviceOptions) -> Self {
         self.device = device;
         self
@@ -182,7 +181,6 @@ impl<'a> Builder<'a> {
     ///
     /// # Errors
     /// If it is not there or cannot be read, or a guide does not go with it.
-    #[doc(hidden)]
     pub fn opened(&mut self, name: Option<&Path>) -> Result<Opened, Error> {
         let model = name.map(|name| name.to_string_lossy().into_owned());
         LoadOptions { model, ..self.options.clone() }.check()?;
@@ -229,7 +227,6 @@ impl<'a> Builder<'a> {
     ///
     /// # Errors
     /// If the device cannot be used, or has no room for them.
-    #[doc(hidden)]
     pub fn load(mut self, opened: Opened) -> Result<Model, Error> {
         // There must be room for an answer of the usual length; a model that answers no message has its own lengths.
         let usual = opened.prepare(&Prompt::from(""), &Options::default());

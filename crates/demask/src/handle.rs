@@ -253,8 +253,6 @@ impl Handle {
     }
 }
 
-// Not part of the face: the programs of this project need it of a model.
-#[doc(hidden)]
 impl Handle {
     /// Returns everything about the model but its network.
     pub fn info(&self) -> &Arc<ModelInfo> {

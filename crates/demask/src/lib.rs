@@ -21,21 +21,19 @@
 //! prompt is answered, and each answer has a [`Receipt`] of how it was. [`methods`] has what a decoder or a cache policy of
 //! your own is made from.
 #![forbid(unsafe_code)]
+#![deny(unnameable_types)]
 
 mod bridge;
 mod builder;
 mod by_hand;
 mod chat;
-#[doc(hidden)]
 pub mod costs;
 #[cfg(feature = "demo")]
-#[doc(hidden)]
 pub mod demo;
 mod device;
-#[doc(hidden)]
 pub mod doctor;
 mod error;
-mod fingerprint;
+pub mod fingerprint;
 mod footprint;
 mod generate;
 mod guide;
@@ -50,41 +48,41 @@ mod logprob;
 mod model;
 mod opened;
 mod options;
-#[doc(hidden)]
 pub mod plain;
 mod prepare;
 mod prompt;
-mod receipt;
-mod record;
-mod trace;
+pub mod receipt;
+pub mod record;
+pub mod trace;
 
+pub use bridge::Bridge;
 pub use builder::Builder;
+pub use by_hand::ModelByHand;
 pub use chat::Chat;
-pub use demask_checkpoint::{AdapterChoice, FamilyChoice, Message};
+pub use demask_checkpoint::{AdapterChoice, FamilyChoice, Message, Tokenizer};
 pub use demask_decode::{CacheSpec, DecoderSpec, Exactness, Finish, Registry, StopRule};
 pub use demask_engine::{Class, Event, Pulse, Request, RequestHandle, Started, Tenant};
 pub use demask_settings::{Guides, SettingError, Settings};
-pub use device::{ActivationChoice, DeviceChoice, DtypeChoice, WeightChoice};
-pub use error::Error;
+pub use demask_step::{Mask, Position, TokenId};
+pub use device::{
+    ActivationChoice, BackendOptions, DeviceChoice, DeviceOptions, DtypeChoice, UnusableDevice, WeightChoice,
+};
+pub use error::{Error, ModelError};
+pub use footprint::{Footprint, TooLarge, WeightBytes};
 pub use generate::Generation;
 pub use handle::Handle;
-pub use likelihood::{Likelihood, LikelihoodOptions};
-pub use load::LoadProgress;
+pub use info::{Defaults, ModelInfo};
+pub use kept::KeptMatrices;
+pub use likelihood::{Likelihood, LikelihoodOptions, LikelihoodTask};
+pub use load::{DEFAULT_ROW_BUDGET, LoadObserver, LoadProgress};
 pub use load_options::LoadOptions;
 pub use logprob::TokenLogprob;
 pub use model::Model;
+pub use opened::Opened;
 pub use options::Options;
 pub use prompt::{Prompt, Segment};
 pub use receipt::Receipt;
 pub use trace::TraceLine;
-
-// What the rooms of this crate share beside the face.
-use device::{BackendOptions, DeviceOptions, UnusableDevice};
-use error::ModelError;
-use footprint::{Footprint, TooLarge};
-use info::ModelInfo;
-use kept::KeptMatrices;
-use opened::Opened;
 
 /// Parts of a decoder or a cache policy of your own: one type with parameters, one `static` entry, and a [`Registry`]
 /// that reads its name. The examples `own_decoder` and `own_cache` are complete.
@@ -96,40 +94,15 @@ pub mod methods {
     pub use demask_step as step;
 }
 
-/// Parts of the library for the programs of this project. They change without notice.
-#[doc(hidden)]
-pub mod internals {
+/// The crates that this one is made of, for programs that look inside a model or its answers.
+pub mod layers {
     pub use demask_checkpoint as checkpoint;
     pub use demask_cpu as cpu;
     #[cfg(feature = "cuda")]
     pub use demask_cuda as cuda;
     pub use demask_decode as decode;
     pub use demask_engine as engine;
-    pub use demask_measure as measure;
-    pub use demask_model as model_parts;
+    pub use demask_model as model;
     pub use demask_step as step;
     pub use demask_tensor as tensor;
-
-    #[cfg(feature = "demo")]
-    pub use crate::demo;
-    #[cfg(feature = "cuda")]
-    pub use crate::device::STANDING;
-    pub use crate::{
-        bridge::Bridge,
-        by_hand::ModelByHand,
-        costs,
-        device::{BackendOptions, DeviceOptions, UnusableDevice},
-        doctor,
-        error::ModelError,
-        fingerprint::{Fields, fingerprint},
-        footprint::{Footprint, TooLarge, WeightBytes},
-        info::{Defaults, ModelInfo},
-        kept::KeptMatrices,
-        likelihood::LikelihoodTask,
-        load::{DEFAULT_ROW_BUDGET, LoadObserver},
-        opened::Opened,
-        receipt::{DeviceUse, Guided, MemoryUse, Seconds, peak_memory},
-        record::{Number, Record},
-        trace::{Given, TRACE_VERSION, TokenTexts, TraceError, Tracer, read_trace},
-    };
 }

@@ -206,8 +206,6 @@ impl Loading<'_> {
     }
 }
 
-// Not part of the face: the programs of this project need it of a model.
-#[doc(hidden)]
 impl Model {
     /// Opens and loads a checkpoint.
     ///

@@ -42,8 +42,6 @@ impl Model {
     }
 }
 
-// Not part of the face: the programs of this project need it of a model.
-#[doc(hidden)]
 impl Model {
     /// Puts networks, the model's own and its guides', to work.
     pub(crate) fn of(info: ModelInfo, networks: Vec<LoadedNetwork>) -> Result<Self, ModelError> {

@@ -17,17 +17,15 @@ use std::{
 };
 
 use crate::common::{Device, emulated};
-use demask::internals::{
-    DeviceOptions, ModelByHand, Opened,
-    checkpoint::ModelFiles,
-    cpu::isa::{Isa, Tier},
-    decode::Session,
-    engine::RequestId,
-    step::{Job, Mask, Predictions, SequenceId, SequenceNeeds, SequenceStep},
-    tensor::Dtype,
-};
 use demask::{ActivationChoice, DtypeChoice, Model, Options, Prompt, WeightChoice};
+use demask::{DeviceOptions, ModelByHand, Opened};
+use demask_checkpoint::ModelFiles;
+use demask_cpu::isa::{Isa, Tier};
 use demask_cuda::CudaOptions;
+use demask_decode::Session;
+use demask_engine::RequestId;
+use demask_step::{Job, Mask, Predictions, SequenceId, SequenceNeeds, SequenceStep};
+use demask_tensor::Dtype;
 use demask_testkit::by_hand::ByHand;
 use serde_json::Value;
 
@@ -370,7 +368,7 @@ fn divergence(p: &[f32], q: &[f32]) -> f64 {
 /// Choice of static decoding among predictions: the surest position, ties to the lowest, and its token.
 fn choice(predictions: &Predictions) -> Option<(usize, u32)> {
     let rows = predictions.confidence.iter().enumerate();
-    let open = rows.filter(|&(row, _)| predictions.tokens[row] != demask::internals::step::NO_TOKEN);
+    let open = rows.filter(|&(row, _)| predictions.tokens[row] != demask_step::NO_TOKEN);
     let best = open.reduce(|best, row| if row.1 > best.1 { row } else { best })?;
     Some((best.0, predictions.tokens[best.0]))
 }

@@ -3,22 +3,17 @@
 
 use std::{io::Write, path::Path};
 
-use demask::{
-    AdapterChoice, DtypeChoice, Model, Options, Prompt, WeightChoice,
-    internals::{
-        DeviceOptions, Opened,
-        checkpoint::{AdapterFiles, ModelFiles},
-        cpu::{
-            CpuOptions,
-            isa::Isa,
-            linear::{Activations, Products},
-        },
-        decode::{CanvasSpec, ModelFacts, Session, SessionOptions, StopRule},
-        model_parts::{AdapterUse, ArchSpec, Inspect, Rope, RopeScaling},
-        step::Mask,
-        tensor::Dtype,
-    },
+use demask::{AdapterChoice, DeviceOptions, DtypeChoice, Model, Opened, Options, Prompt, WeightChoice};
+use demask_checkpoint::{AdapterFiles, ModelFiles};
+use demask_cpu::{
+    CpuOptions,
+    isa::Isa,
+    linear::{Activations, Products},
 };
+use demask_decode::{CanvasSpec, ModelFacts, Session, SessionOptions, StopRule};
+use demask_model::{AdapterUse, ArchSpec, Inspect, Rope, RopeScaling};
+use demask_step::Mask;
+use demask_tensor::Dtype;
 use demask_testkit::naive::network::assert_near;
 
 use crate::common::{RandomWeights, quantised, runner_with, specs, together};

@@ -11,13 +11,11 @@ use std::{
 
 use common::{RandomWeights, quantised, runner, runner_of, runner_with, specs, tiers};
 use demask::Request;
-use demask::internals::{
-    cpu::{CpuOptions, isa::Isa, linear::Products},
-    decode::{CanvasSpec, GuideOptions, ModelFacts, Remasking, Session, SessionOptions, StopRule},
-    engine::Scheduler,
-    model_parts::{AdapterUse, ArchSpec},
-    step::{HeadRequest, Lanes, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan},
-};
+use demask_cpu::{CpuOptions, isa::Isa, linear::Products};
+use demask_decode::{CanvasSpec, GuideOptions, ModelFacts, Remasking, Session, SessionOptions, StopRule};
+use demask_engine::Scheduler;
+use demask_model::{AdapterUse, ArchSpec};
+use demask_step::{HeadRequest, Lanes, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan};
 
 struct Counting;
 

@@ -2,8 +2,9 @@
 
 use std::{collections::HashMap, ops::ControlFlow, path::Path, time::Instant};
 
-use demask::internals::{DeviceOptions, ModelByHand, Opened, checkpoint::ModelFiles};
+use demask::{DeviceOptions, ModelByHand, Opened};
 use demask::{Error, Generation, Model, Options, Prompt, Request};
+use demask_checkpoint::ModelFiles;
 
 pub fn load(name: &str) -> Model {
     let files = ModelFiles::directory(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo").join(name)).unwrap();

@@ -5,15 +5,13 @@
 use std::cell::Cell;
 
 use crate::common::{Device, runner, specs, together};
-use demask::internals::{
-    cpu::isa::Isa,
-    decode::{CanvasSpec, ModelFacts, Remasking, Session, SessionOptions, StopRule},
-    model_parts::{ArchSpec, Inspect},
-    step::{
-        ForwardInput, Job, LayerRows, Mask, Position, Positions, Predictions, SequenceId, SequenceNeeds, SequenceStep,
-    },
-    tensor::Dtype,
+use demask_cpu::isa::Isa;
+use demask_decode::{CanvasSpec, ModelFacts, Remasking, Session, SessionOptions, StopRule};
+use demask_model::{ArchSpec, Inspect};
+use demask_step::{
+    ForwardInput, Job, LayerRows, Mask, Position, Positions, Predictions, SequenceId, SequenceNeeds, SequenceStep,
 };
+use demask_tensor::Dtype;
 use demask_testkit::by_hand::ByHand;
 
 const MASK_ID: u32 = 69;

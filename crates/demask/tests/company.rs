@@ -9,8 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use demask::internals::{LikelihoodTask, step::TokenId};
+use demask::LikelihoodTask;
 use demask::{Class, Error, Event, Generation, Handle, LikelihoodOptions, Model, Options, Prompt, RequestHandle};
+use demask_step::TokenId;
 
 use crate::{
     batch::{by_hand, load, load_guided, question, same},

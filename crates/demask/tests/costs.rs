@@ -3,13 +3,11 @@
 //! (specs/caches.md#T8).
 
 use crate::common::{runner, specs};
-use demask::internals::{
-    cpu::isa::Isa,
-    decode::{CanvasSpec, ModelFacts, Remasking, Session, SessionOptions, StopRule},
-    model_parts::ArchSpec,
-    step::{Drift, ForwardInput, Job, LayerRows, Mask, Positions, Predictions, StepPlan},
-    tensor::Dtype,
-};
+use demask_cpu::isa::Isa;
+use demask_decode::{CanvasSpec, ModelFacts, Remasking, Session, SessionOptions, StopRule};
+use demask_model::ArchSpec;
+use demask_step::{Drift, ForwardInput, Job, LayerRows, Mask, Positions, Predictions, StepPlan};
+use demask_tensor::Dtype;
 use demask_testkit::by_hand::ByHand;
 
 /// Widths that the formulas speak of, and what is counted.

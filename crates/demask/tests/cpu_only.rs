@@ -1,8 +1,9 @@
 //! The build without the backend for GPUs. In a build with it nothing is here; the gate runs this one.
 #![cfg(not(feature = "cuda"))]
 
-use demask::internals::{DeviceOptions, checkpoint::ModelFiles};
+use demask::DeviceOptions;
 use demask::{DeviceChoice, DtypeChoice, Model, Options, Prompt};
+use demask_checkpoint::ModelFiles;
 
 #[test]
 fn a_gpu_that_is_asked_for_is_refused_in_one_line() {

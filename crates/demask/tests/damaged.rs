@@ -6,8 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use demask::internals::{DeviceOptions, Opened, checkpoint::ModelFiles};
 use demask::{ActivationChoice, DtypeChoice, LikelihoodOptions, Model, Options, Prompt, WeightChoice};
+use demask::{DeviceOptions, Opened};
+use demask_checkpoint::ModelFiles;
 
 /// A copy of a checkpoint that a test may damage; it is removed at the end.
 struct Copy(PathBuf);

@@ -7,13 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use demask::internals::{
-    ModelByHand, Tracer,
-    decode::transfer::OwnRule,
-    engine::Faults,
-    step::{DeviceError, DeviceId},
-};
 use demask::{Class, Error, Event, Finish, Model, Options, Prompt, methods::transfer};
+use demask::{ModelByHand, trace::Tracer};
+use demask_decode::transfer::OwnRule;
+use demask_engine::Faults;
+use demask_step::{DeviceError, DeviceId};
 
 /// The demo model over a network that does something before each of its forwards, which are counted from 0.
 fn haunted(mut before: impl FnMut(usize) + Send + 'static) -> Model {

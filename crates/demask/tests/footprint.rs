@@ -6,15 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use demask::internals::{
-    DeviceOptions, Opened,
-    checkpoint::{Checkpoint, ModelFiles, StoredWeights},
-    cpu::CpuBackend,
-    model_parts::{Role, WeightError, WeightSource, expected_tensors},
-    step::Job,
-    tensor::StoredTensor,
-};
+use demask::{DeviceOptions, Opened};
 use demask::{DtypeChoice, Options, Prompt, WeightChoice};
+use demask_checkpoint::{Checkpoint, ModelFiles, StoredWeights};
+use demask_cpu::CpuBackend;
+use demask_model::{Role, WeightError, WeightSource, expected_tensors};
+use demask_step::Job;
+use demask_tensor::StoredTensor;
 
 /// All checkpoints of the project.
 fn checkpoints() -> Vec<PathBuf> {
@@ -103,7 +101,7 @@ fn tensors_are_announced_once_before_they_are_read() {
             told = read;
             more
         };
-        demask::internals::model_parts::Weights::load(&text.spec, &watched, &backend, progress).unwrap();
+        demask_model::Weights::load(&text.spec, &watched, &backend, progress).unwrap();
         assert_eq!(told, watched.source.stored_bytes());
         let calls = watched.calls.take();
         let places = |what: &str, role: Role| -> Vec<usize> {

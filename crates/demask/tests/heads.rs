@@ -3,16 +3,14 @@
 //! Inputs of the head are plus and minus one and its weights are eighths, so that every backend has the same logits to
 //! the bit, many of them equal, whatever the order of its sums.
 
-use demask::internals::{
-    cpu::{CpuBackend, CpuOptions, isa::Isa, linear::Activations},
-    step::{ConfidenceOf, FilterOrder, HeadRequest, Sampling, TokenList},
-    tensor::{
-        AttentionShape, Backend, BlendRows, Dtype, HeadLaunch, HeadOutput, HeadRow, HeadWeights, Launch, NO_ROW,
-        PageKind, Segment, TensorView, WorkspaceShape,
-    },
-};
+use demask_cpu::{CpuBackend, CpuOptions, isa::Isa, linear::Activations};
 use demask_cuda::backend::{CudaBackend, CudaOptions};
 use demask_cuda_emulator::{Emulator, Schedule};
+use demask_step::{ConfidenceOf, FilterOrder, HeadRequest, Sampling, TokenList};
+use demask_tensor::{
+    AttentionShape, Backend, BlendRows, Dtype, HeadLaunch, HeadOutput, HeadRow, HeadWeights, Launch, NO_ROW, PageKind,
+    Segment, TensorView, WorkspaceShape,
+};
 use demask_testkit::property;
 use proptest::{prelude::*, test_runner::RngSeed};
 
@@ -22,7 +20,7 @@ const ROWS: usize = 5;
 
 /// Numbers 0 to 2^32, well mixed.
 fn numbers(count: usize, seed: u64) -> impl Iterator<Item = u32> {
-    (0..count as u64).map(move |place| (demask::internals::step::random::token_bits(seed, place as u32) >> 32) as u32)
+    (0..count as u64).map(move |place| (demask_step::random::token_bits(seed, place as u32) >> 32) as u32)
 }
 
 fn bytes(values: impl Iterator<Item = f32>) -> Vec<u8> {

@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 
-use demask::internals::step::{Mask, NO_TOKEN, Position, TokenId};
 use demask::{Error, Event, Generation, LikelihoodOptions, Model, Options, Prompt, TokenLogprob};
+use demask_step::{Mask, NO_TOKEN, Position, TokenId};
 
 use crate::batch::{load, load_guided, question, same};
 

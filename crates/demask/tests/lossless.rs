@@ -5,13 +5,11 @@
 use std::{io::Write, path::Path};
 
 use crate::common::Device;
-use demask::internals::{
-    DeviceOptions, ModelByHand,
-    checkpoint::ModelFiles,
-    cpu::isa::Isa,
-    decode::{CanvasSpec, Event, Session, SessionOptions, StopRule},
-};
+use demask::{DeviceOptions, ModelByHand};
 use demask::{DtypeChoice, Model, Options, Prompt};
+use demask_checkpoint::ModelFiles;
+use demask_cpu::isa::Isa;
+use demask_decode::{CanvasSpec, Event, Session, SessionOptions, StopRule};
 
 /// Number of problems that the environment asks for, as the full gate does.
 fn asked() -> Option<usize> {

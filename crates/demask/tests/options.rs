@@ -3,12 +3,10 @@
 
 use std::{ops::ControlFlow, path::Path};
 
-use demask::internals::{
-    ModelInfo, Opened,
-    checkpoint::ModelFiles,
-    decode::{Finish, Schedule},
-};
 use demask::{Event, Model, Options, Prompt, Settings};
+use demask::{ModelInfo, Opened};
+use demask_checkpoint::ModelFiles;
+use demask_decode::{Finish, Schedule};
 use demask_testkit::by_hand::ByHand;
 
 const QUESTION: &str = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";

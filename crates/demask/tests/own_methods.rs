@@ -11,14 +11,14 @@ use crate::{
     batch::{by_hand, question, same, together},
     outlines::demo::opened,
 };
-use demask::internals::ModelByHand;
-use demask::internals::costs::rehearsal::{Assumed, explain};
-use demask::internals::decode::{
+use demask::ModelByHand;
+use demask::costs::rehearsal::{Assumed, explain};
+use demask::{Options, Prompt};
+use demask_decode::{
     CacheSpec, CanvasSpec, DecoderSpec, Event, Registry, Session, SessionOptions, StopRule,
     methods::{FreeDave, Static},
     spec::OrAuto,
 };
-use demask::{Options, Prompt};
 use demask_testkit::suite;
 use own_cache::Sliding;
 use own_decoder::MarginDrop;

@@ -2,13 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use demask::internals::{
-    ModelInfo,
-    checkpoint::ModelFiles,
-    decode::Session,
-    step::{ConfidenceOf, FilterOrder},
-};
+use demask::ModelInfo;
 use demask::{DtypeChoice, Model, Options, Prompt};
+use demask_checkpoint::ModelFiles;
+use demask_decode::Session;
+use demask_step::{ConfidenceOf, FilterOrder};
 use demask_testkit::by_hand::ByHand;
 use serde_json::Value;
 

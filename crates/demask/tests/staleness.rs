@@ -4,12 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use demask::internals::{
-    ModelByHand,
-    model_parts::Part,
-    step::{Job, Positions, Predictions, SequenceId, SequenceStep},
-};
+use demask::ModelByHand;
 use demask::{Model, Options, Prompt};
+use demask_model::Part;
+use demask_step::{Job, Positions, Predictions, SequenceId, SequenceStep};
 use demask_testkit::by_hand::ByHand;
 
 const PROBLEMS: [&str; 3] = [

@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::common::{Device, runner, specs, twin};
-use demask::internals::{
-    cpu::isa::Isa,
-    model_parts::{ArchSpec, Part},
-    step::{HeadAsk, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan},
-    tensor::Dtype,
-};
+use demask_cpu::isa::Isa;
+use demask_model::{ArchSpec, Part};
+use demask_step::{HeadAsk, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan};
+use demask_tensor::Dtype;
 use demask_testkit::naive::network::assert_near;
 
 const TOKENS: [u32; 11] = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 69];

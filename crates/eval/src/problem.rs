@@ -1,6 +1,6 @@
 //! One problem, in the words that all prompts and scorers share.
 
-use demask::internals::Fields;
+use demask::fingerprint::Fields;
 
 /// One problem of a task, as its data file states it.
 #[derive(Debug, Clone, PartialEq, Default)]

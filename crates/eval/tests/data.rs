@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use demask::internals::checkpoint::HubOptions;
+use demask_checkpoint::HubOptions;
 use demask_eval::{
     Gold, Problem, Task,
     data::{DataError, DataOptions, load, shots},
@@ -371,7 +371,7 @@ fn a_tasks_files_come_from_the_hub_and_then_from_the_cache() {
     let mut source = HubOptions::new(endpoint, &folder.0);
     source.retries = 0;
     let mut told = Vec::new();
-    let mut watch = |progress: demask::internals::checkpoint::FetchProgress<'_>| {
+    let mut watch = |progress: demask_checkpoint::FetchProgress<'_>| {
         told.push(progress.file.to_owned());
         true
     };

@@ -3,7 +3,7 @@
 use std::fs;
 
 use demask::Prompt;
-use demask::internals::checkpoint::HubOptions;
+use demask_checkpoint::HubOptions;
 use demask_eval::{
     Gold, Source, Task,
     data::{DataOptions, load, shots},

@@ -3,13 +3,8 @@
 
 use std::{ops::ControlFlow, path::Path};
 
-use demask::{
-    Model,
-    internals::{
-        DeviceOptions, Opened,
-        checkpoint::{HubOptions, ModelFiles},
-    },
-};
+use demask::{DeviceOptions, Model, Opened};
+use demask_checkpoint::{HubOptions, ModelFiles};
 use demask_eval::{
     Record,
     report::{self, Numbers},

@@ -9,10 +9,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use demask::internals::{
-    Opened,
-    checkpoint::{HubOptions, ModelFiles},
-};
+use demask::Opened;
+use demask_checkpoint::{HubOptions, ModelFiles};
 use demask_eval::{
     Task,
     recipes::RECIPES,

@@ -2,7 +2,7 @@
 
 use std::{env, path::Path};
 
-use demask::internals::checkpoint::HubOptions;
+use demask_checkpoint::HubOptions;
 use demask_eval::{
     Gold, Problem, Task,
     data::{DataOptions, load},

@@ -10,7 +10,7 @@ use std::{
 };
 
 use demask::Prompt;
-use demask::internals::checkpoint::{HubOptions, Message};
+use demask_checkpoint::{HubOptions, Message};
 use demask_eval::{
     Gold, Problem, Rule, Source, Style, Task,
     data::{DataOptions, load, shots},

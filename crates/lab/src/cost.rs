@@ -3,11 +3,11 @@
 use std::{fs::File, io::BufReader, path::Path};
 
 use anyhow::Context;
-use demask::internals::{
+use demask::{
     costs::{outline::Outline, replay::Recorded, shapes::Like},
-    model_parts::Convention,
-    read_trace,
+    trace::read_trace,
 };
+use demask_model::Convention;
 use demask_terminal::{exit::usage, load::Source, output::Screen};
 
 /// The model that costs are asked for: a shape, or a model whose weights stay where they are.

@@ -10,7 +10,7 @@ mod picture;
 use std::{collections::BTreeMap, fmt::Write};
 
 use demask::TraceLine;
-use demask::internals::Given;
+use demask::trace::Given;
 
 use crate::canvas::{harmless, shown};
 

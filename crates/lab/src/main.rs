@@ -11,7 +11,7 @@ mod sweep;
 
 use std::{error::Error, process::ExitCode};
 
-use demask::internals::costs::shapes::ShapeError;
+use demask::costs::shapes::ShapeError;
 use demask_eval::{
     data::DataError,
     report::JoinError,

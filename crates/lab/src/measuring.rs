@@ -4,15 +4,11 @@ use std::time::Instant;
 
 #[cfg(feature = "cuda")]
 use demask::DeviceChoice;
-#[cfg(feature = "cuda")]
-use demask::internals::cuda;
-use demask::internals::{
-    DeviceOptions,
-    cpu::{isa::Isa, linear::Products, pool::Pool},
-    measure::{ceiling, reading::Reading},
-    step::random::token_bits,
-    tensor::Dtype,
-};
+use demask::DeviceOptions;
+use demask_cpu::{isa::Isa, linear::Products, pool::Pool};
+use demask_measure::{ceiling, reading::Reading};
+use demask_step::random::token_bits;
+use demask_tensor::Dtype;
 use serde::Serialize;
 
 /// Runs before the first measured one.
@@ -95,9 +91,9 @@ impl Ceilings {
 
     /// Measures the ceilings of a card's products of a type.
     #[cfg(feature = "cuda")]
-    pub fn on_gpu(gpu: &cuda::Driver, dtype: Dtype) -> anyhow::Result<Self> {
-        let gbs = cuda::ceiling::reading_gbs(gpu)?;
-        Ok(Self { tflops: cuda::ceiling::product_tflops(gpu, dtype)?, gbs })
+    pub fn on_gpu(gpu: &demask_cuda::Driver, dtype: Dtype) -> anyhow::Result<Self> {
+        let gbs = demask_cuda::ceiling::reading_gbs(gpu)?;
+        Ok(Self { tflops: demask_cuda::ceiling::product_tflops(gpu, dtype)?, gbs })
     }
 
     /// Measures the ceilings of the processor's products of a kind.

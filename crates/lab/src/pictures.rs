@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use demask::Options;
-use demask::internals::costs::{Costs, Predicted, Subject, estimate::Estimate};
+use demask::costs::{Costs, Predicted, Subject, estimate::Estimate};
 use demask_figures::{Axis, Content, Figure, Join, Panel, Point, Series, Table, files::write_whole, page::Page};
 use demask_terminal::told::told;
 use serde_json::json;

@@ -13,12 +13,10 @@ use std::{
     thread,
 };
 
-use demask::internals::{
-    checkpoint::{CheckpointError, Family, ModelConfig, parse_config},
-    costs::shapes::{Like, ShapeError},
-    model_parts::{ArchSpec, ExpectedTensor, LayerRole, Role},
-    step::random::mix,
-};
+use demask::costs::shapes::{Like, ShapeError};
+use demask_checkpoint::{CheckpointError, Family, ModelConfig, parse_config};
+use demask_model::{ArchSpec, ExpectedTensor, LayerRole, Role};
+use demask_step::random::mix;
 use serde_json::{Map, Value, json};
 
 /// The only file of weights, and the index of several.

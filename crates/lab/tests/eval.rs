@@ -106,8 +106,8 @@ impl Chance {
     }
 
     fn share(&mut self) -> f64 {
-        self.0 = demask::internals::step::random::mix(self.0);
-        demask::internals::step::random::uniform(self.0)
+        self.0 = demask_step::random::mix(self.0);
+        demask_step::random::uniform(self.0)
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use demask::{
     Generation, Handle, Request,
-    internals::engine::{Group, Over},
+    layers::engine::{Group, Over},
 };
 use pyo3::prelude::*;
 

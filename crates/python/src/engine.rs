@@ -6,10 +6,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use demask::{
-    Error, Handle, Model, Request,
-    internals::{Tracer, decode::transfer::OwnRule, step::Mask},
-};
+use demask::{Error, Handle, Mask, Model, Request, layers::decode::transfer::OwnRule, trace::Tracer};
 use pyo3::{prelude::*, types::PyDict};
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Errors of the library as exceptions of the package, each with one line that says what to do.
 
-use demask::{Error, internals::ModelError};
+use demask::{Error, ModelError};
 use pyo3::{
     exceptions::{PyRuntimeError, PyTypeError},
     prelude::*,

@@ -8,10 +8,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use demask::{
-    Guides, LoadOptions, Model,
-    internals::{DeviceOptions, Opened, checkpoint::HubOptions},
-};
+use demask::{DeviceOptions, Guides, LoadOptions, Model, Opened, layers::checkpoint::HubOptions};
 use demask_eval::{
     report::{self, ReportError},
     run::{

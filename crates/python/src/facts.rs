@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use demask::internals::{
+use demask::{
     DeviceOptions,
     costs::{CostError, Predicted, Subject, outline::Outline, shapes::ShapeError},
     doctor::Doctor,
-    model_parts::Convention,
+    layers::model::Convention,
 };
 use pyo3::{prelude::*, types::PyDict};
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use demask::{Error, LoadOptions, LoadProgress, Model, Settings as _, internals::Opened};
+use demask::{Error, LoadOptions, LoadProgress, Model, Opened, Settings as _};
 use demask_settings::names::UnknownName;
 use pyo3::{prelude::*, types::PyDict};
 

@@ -2,7 +2,7 @@
 
 use std::task::Poll;
 
-use demask::{Class, Likelihood as Found, LikelihoodOptions, RequestHandle, internals::model_parts::Inspection};
+use demask::{Class, Likelihood as Found, LikelihoodOptions, RequestHandle, layers::model::Inspection};
 use pyo3::{prelude::*, types::PyByteArray};
 
 use crate::{engine::Engine, error::raise, prompt::prompt, ticket::PATIENCE};

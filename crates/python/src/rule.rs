@@ -6,7 +6,7 @@ use std::{
 };
 
 use demask::{
-    internals::decode::transfer::OwnRule,
+    layers::decode::transfer::OwnRule,
     methods::{
         step::HeadAsk,
         transfer::{Candidate, State, Transfer},

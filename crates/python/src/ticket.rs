@@ -8,7 +8,7 @@ use std::{
 
 use demask::{
     Error, Event, Generation, RequestHandle, TraceLine,
-    internals::{TokenTexts, Tracer},
+    trace::{TokenTexts, Tracer},
 };
 use pyo3::{prelude::*, types::PyDict};
 

@@ -1,6 +1,6 @@
 //! The model's words: tokens of texts, texts of tokens, and its chat template.
 
-use demask::{Error, Handle, internals::checkpoint::RenderOptions};
+use demask::{Error, Handle, layers::checkpoint::RenderOptions};
 use pyo3::{prelude::*, types::PyBytes};
 
 use crate::{error::raise, prompt};

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use demask::{Event, internals::decode::Finish};
+use demask::{Event, Finish};
 use http::StatusCode;
 
 use crate::{Refusal, answer::finish_reason, entry::Caller, inner::Inner, metrics::Answered};

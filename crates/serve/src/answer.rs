@@ -1,9 +1,6 @@
 //! Facts of an answer that several forms write: its counts, its tokens, how it ended.
 
-use demask::{
-    Generation,
-    internals::{decode::Finish, step::TokenId},
-};
+use demask::{Finish, Generation, TokenId};
 
 /// Tokens of an answer.
 #[derive(Debug, Clone, Copy, Default)]

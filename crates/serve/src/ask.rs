@@ -2,10 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use demask::{
-    Class, Options, Settings, Tenant,
-    internals::{ModelInfo, step::Mask},
-};
+use demask::{Class, Mask, ModelInfo, Options, Settings, Tenant};
 use demask_settings::{Field, whole};
 use serde_json::{Value, json};
 

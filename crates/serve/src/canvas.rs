@@ -1,12 +1,6 @@
 //! Canvas of an answer as a stream knows it: enough to report the changes of each forward, and to show it as text.
 
-use demask::{
-    Event, Started,
-    internals::{
-        checkpoint::Tokenizer,
-        step::{Position, TokenId},
-    },
-};
+use demask::{Event, Position, Started, TokenId, Tokenizer};
 use serde_json::{Value, json};
 
 use crate::{answer::Entry, form::Form, logprobs};

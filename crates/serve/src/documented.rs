@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
-use demask::internals::engine::EngineCounters;
+use demask::layers::engine::EngineCounters;
 
 use crate::{api::ENDPOINTS, metrics::Metrics};
 

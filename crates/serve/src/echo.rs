@@ -4,7 +4,7 @@
 
 use std::task::{Context, Poll};
 
-use demask::{Class, Likelihood, LikelihoodOptions, Prompt, RequestHandle, internals::step::TokenId};
+use demask::{Class, Likelihood, LikelihoodOptions, Prompt, RequestHandle, TokenId};
 
 use crate::{Refusal, account::Account, answer::Entry, inner::Inner, judging::judgement};
 

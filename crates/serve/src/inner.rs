@@ -3,11 +3,8 @@
 use std::{future::pending, sync::Arc};
 
 use demask::{
-    Handle, Model,
-    internals::{
-        checkpoint::Tokenizer,
-        decode::{caches::CACHES, methods::DECODERS},
-    },
+    Handle, Model, Tokenizer,
+    layers::decode::{caches::CACHES, methods::DECODERS},
 };
 
 use tokio::sync::watch;

@@ -5,7 +5,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use demask::{Error, Likelihood, RequestHandle, internals::step::Mask};
+use demask::{Error, Likelihood, Mask, RequestHandle};
 use serde_json::{Value, json};
 
 use crate::{Refusal, account::Account, admission::Places, inner::Inner};

@@ -1,9 +1,6 @@
 //! Log-probabilities of an answer's tokens at the moment of their commit, in the two shapes that clients know.
 
-use demask::{
-    Generation, TokenLogprob,
-    internals::{checkpoint::Tokenizer, step::TokenId},
-};
+use demask::{Generation, TokenId, TokenLogprob, Tokenizer};
 use serde_json::{Map, Value, json};
 
 use crate::{answer::Entry, echo::Echo, form::Form};

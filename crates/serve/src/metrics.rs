@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use demask::internals::engine::{EngineCounters, NetworkCounters};
+use demask::layers::engine::{EngineCounters, NetworkCounters};
 use prometheus_client::{
     encoding::{EncodeMetric, MetricEncoder, text::encode},
     metrics::{

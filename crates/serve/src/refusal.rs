@@ -230,7 +230,7 @@ fn one_line(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use demask::internals::checkpoint::CheckpointError;
+    use demask::layers::checkpoint::CheckpointError;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use demask::{Error, Event, Finish, Generation, Options, RequestHandle, internals::decode::Session};
+use demask::{Error, Event, Finish, Generation, Options, RequestHandle, layers::decode::Session};
 
 use crate::{
     Refusal,

@@ -1,9 +1,6 @@
 //! The JSON of answers: one shape for each endpoint, written whole or in chunks.
 
-use demask::{
-    Generation,
-    internals::{checkpoint::Tokenizer, decode::Finish, step::TokenId},
-};
+use demask::{Finish, Generation, TokenId, Tokenizer};
 use serde_json::{Map, Value, json};
 
 use crate::{

@@ -1,9 +1,6 @@
 //! `echo` with `logprobs`: an autoregressive model tells each prompt token's log-probability, as harnesses want it.
 
-use demask::{
-    Model,
-    internals::step::{Mask, TokenId},
-};
+use demask::{Mask, Model, TokenId};
 use demask_serve::{Limits, ServiceConfig};
 use serde_json::{Value, json};
 

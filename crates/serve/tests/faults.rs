@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use demask::internals::{
+use demask::layers::{
     engine::Faults,
     step::{DeviceError, OpenError, OutOfMemory},
 };

@@ -1,9 +1,9 @@
 //! Runs whose predictions are assumed: the share of drafts that come true, as it is typed.
 
-use demask::internals::{
+use demask::{
     ModelInfo,
     costs::rehearsal::{Assumed, rehearse},
-    decode::Session,
+    layers::decode::Session,
 };
 
 use crate::exit::usage;

@@ -3,7 +3,7 @@
 use std::io;
 
 use console::{Style, Term, measure_text_width};
-use demask::{Event, internals::TokenTexts};
+use demask::{Event, trace::TokenTexts};
 
 use crate::{env, output};
 

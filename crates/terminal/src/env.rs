@@ -4,8 +4,11 @@
 use std::fmt::Write;
 
 #[cfg(feature = "cuda")]
-use demask::internals::cuda::Places;
-use demask::internals::{UnusableDevice, checkpoint::HubOptions, cpu::isa::Tier};
+use demask::layers::cuda::Places;
+use demask::{
+    UnusableDevice,
+    layers::{checkpoint::HubOptions, cpu::isa::Tier},
+};
 
 /// An environment variable.
 pub struct Knob {

@@ -9,13 +9,15 @@
 
 use std::{io, process::ExitCode};
 
-use demask::internals::{
-    ModelError, UnusableDevice,
-    checkpoint::{CheckpointError, HubError},
-    costs::{CostError, estimate::EstimateError, rehearsal::ReplayError, shapes::ShapeError},
-    decode,
-};
 use demask::{Error, SettingError};
+use demask::{
+    ModelError, UnusableDevice,
+    costs::{CostError, estimate::EstimateError, rehearsal::ReplayError, shapes::ShapeError},
+    layers::{
+        checkpoint::{CheckpointError, HubError},
+        decode,
+    },
+};
 use demask_settings::{names::UnknownName, toml::FileError};
 
 use crate::{Program, args::in_flags, output};

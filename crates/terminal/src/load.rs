@@ -1,10 +1,14 @@
 //! Loading of a model from a model argument.
 
-use demask::internals::{
+use demask::{
     DeviceOptions, ModelInfo, Opened,
-    checkpoint::{AdapterFiles, Checkpoint, FetchProgress, ModelFiles, ModelLocation, locate, locate_adapter, resolve},
-    step::Need,
-    tensor::Dtype,
+    layers::{
+        checkpoint::{
+            AdapterFiles, Checkpoint, FetchProgress, ModelFiles, ModelLocation, locate, locate_adapter, resolve,
+        },
+        step::Need,
+        tensor::Dtype,
+    },
 };
 use demask::{LoadOptions, LoadProgress, Model};
 
@@ -40,7 +44,7 @@ impl Source {
     /// Files of the model, fetched if they are not on this machine.
     pub fn files(&self, screen: Screen) -> anyhow::Result<ModelFiles> {
         let LoadOptions { family, adapter, adapter_use, .. } = &self.0;
-        let Some(name) = self.name() else { return Ok(demask::internals::demo::files()) };
+        let Some(name) = self.name() else { return Ok(demask::demo::files()) };
         let _watched = Watched::begin();
         let files = locate(name, &env::hub(), &mut fetching(screen));
         interrupt::check()?;

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use demask::internals::KeptMatrices;
+use demask::KeptMatrices;
 use serde::Serialize;
 
 use crate::env;

@@ -7,8 +7,9 @@ use std::{
 };
 
 use anyhow::Context;
-use demask::internals::{
-    DeviceOptions, ModelInfo, Opened, UnusableDevice, decode::OptionsError, step::Mask, tensor::Dtype,
+use demask::{
+    DeviceOptions, Mask, ModelInfo, Opened, UnusableDevice,
+    layers::{decode::OptionsError, tensor::Dtype},
 };
 use demask::{Error, LoadOptions, Model, Options, Prompt, plain};
 use demask_settings::layers::{Layered, Origin};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use demask::internals::costs::{
+use demask::costs::{
     Costs,
     estimate::{Estimate, NetworkEstimate, StepKind},
 };

@@ -2,8 +2,8 @@
 
 use demask::DeviceChoice;
 #[cfg(feature = "cuda")]
-use demask::internals::doctor::{Card, Found};
-use demask::internals::doctor::{Defaults, Doctor, Gpu};
+use demask::doctor::{Card, Found};
+use demask::doctor::{Defaults, Doctor, Gpu};
 
 use crate::{output, settings::Settings};
 

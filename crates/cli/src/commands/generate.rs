@@ -1,12 +1,14 @@
 //! `demask generate`: one prompt, one answer.
 
 use demask::Prompt;
-use demask::internals::{
+use demask::{
     Opened,
     costs::{Predicted, Subject, outline::Outline},
-    decode::{DecodingReceipt, Session},
     demo,
-    model_parts::Convention,
+    layers::{
+        decode::{DecodingReceipt, Session},
+        model::Convention,
+    },
 };
 use serde_json::json;
 

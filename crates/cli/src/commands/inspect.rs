@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use demask::internals::{
-    DeviceOptions, Footprint, KeptMatrices,
-    checkpoint::{AdapterFacts, Checkpoint},
-    model_parts::{ArchSpec, Mlp},
-    step::{Mask, SequenceNeeds},
-    tensor::ExpertShape,
-};
 use demask::{AdapterChoice, DeviceChoice, DtypeChoice, WeightChoice};
+use demask::{
+    DeviceOptions, Footprint, KeptMatrices, Mask,
+    layers::{
+        checkpoint::{AdapterFacts, Checkpoint},
+        model::{ArchSpec, Mlp},
+        step::SequenceNeeds,
+        tensor::ExpertShape,
+    },
+};
 use serde::Serialize;
 
 use crate::{

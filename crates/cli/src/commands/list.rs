@@ -7,11 +7,13 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use demask::internals::{
+use demask::{
     DeviceOptions, Footprint,
-    checkpoint::{Checkpoint, ModelFiles},
-    cpu::available_memory,
-    step::SequenceNeeds,
+    layers::{
+        checkpoint::{Checkpoint, ModelFiles},
+        cpu::available_memory,
+        step::SequenceNeeds,
+    },
 };
 use demask_terminal::env::hub;
 use serde::Serialize;

@@ -1,6 +1,6 @@
 //! `demask pull`: fetches a model into the hub's cache.
 
-use demask::internals::checkpoint::{ModelLocation, locate, resolve};
+use demask::layers::checkpoint::{ModelLocation, locate, resolve};
 use demask_terminal::env::hub;
 use serde_json::json;
 

@@ -177,7 +177,7 @@ mod tests {
 
     use demask::{
         Model,
-        internals::{engine::Faults, step::DeviceError},
+        layers::{engine::Faults, step::DeviceError},
     };
 
     use super::*;

@@ -5,7 +5,7 @@ use std::fs;
 #[cfg(target_os = "linux")]
 use std::process::Command;
 
-use demask::internals::{
+use demask::layers::{
     cpu::{
         isa::{Isa, Tier},
         pool,

@@ -4,7 +4,7 @@ use std::fs;
 #[cfg(target_os = "linux")]
 use std::process::Command;
 
-use demask::internals::cpu::isa::Isa;
+use demask::layers::cpu::isa::Isa;
 
 use crate::harness::{demask, project};
 

@@ -3,11 +3,9 @@
 use std::{error::Error, time::Duration};
 
 use demask::Model;
-use demask::internals::{
-    DeviceOptions, ModelByHand,
-    checkpoint::ModelFiles,
-    decode::{CanvasSpec, Session, SessionOptions, StopRule},
-};
+use demask::{DeviceOptions, ModelByHand};
+use demask_checkpoint::ModelFiles;
+use demask_decode::{CanvasSpec, Session, SessionOptions, StopRule};
 
 /// The model of a directory.
 pub fn load(directory: &str) -> Result<ModelByHand, Box<dyn Error>> {

@@ -2,15 +2,13 @@
 
 use std::{fmt, path::Path};
 
-use demask::internals::{
-    DeviceOptions, ModelByHand, ModelError, Opened,
-    checkpoint::ModelFiles,
-    cpu::isa::Isa,
-    tensor::{Backend, Dtype},
-};
+use demask::{DeviceOptions, ModelByHand, ModelError, Opened};
 use demask::{DtypeChoice, Model};
+use demask_checkpoint::ModelFiles;
+use demask_cpu::isa::Isa;
 use demask_cuda::backend::{CudaBackend, CudaOptions};
 use demask_cuda_emulator::{Emulator, Schedule};
+use demask_tensor::{Backend, Dtype};
 
 /// Device that runs a network.
 #[derive(Debug, Clone, Copy, PartialEq)]

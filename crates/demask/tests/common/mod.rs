@@ -6,22 +6,20 @@ mod device;
 use std::{collections::HashMap, ops::ControlFlow};
 
 use demask::Request;
-use demask::internals::{
-    cpu::{
-        CpuBackend, CpuOptions,
-        isa::{Isa, testable},
-        linear::{Activations, Products, Quantisation},
-    },
-    decode::Session,
-    engine::{RequestId, Scheduler},
-    model_parts::{
-        AdapterUse, ArchSpec, Experts, Inspect, LayerRole, Mlp, Role, Rope, RopeScaling, Runner, StoredLora,
-        WeightError, WeightSource, Weights, expected_tensors,
-    },
-    step::{BlockRules, Mask, random::mix},
-    tensor::{Backend, Dtype, ExpertGroups, ExpertShape, RouterRule, Score, Share, StoredTensor, TensorView},
+use demask_cpu::{
+    CpuBackend, CpuOptions,
+    isa::{Isa, testable},
+    linear::{Activations, Products, Quantisation},
 };
 use demask_cuda::CudaOptions;
+use demask_decode::Session;
+use demask_engine::{RequestId, Scheduler};
+use demask_model::{
+    AdapterUse, ArchSpec, Experts, Inspect, LayerRole, Mlp, Role, Rope, RopeScaling, Runner, StoredLora, WeightError,
+    WeightSource, Weights, expected_tensors,
+};
+use demask_step::{BlockRules, Mask, random::mix};
+use demask_tensor::{Backend, Dtype, ExpertGroups, ExpertShape, RouterRule, Score, Share, StoredTensor, TensorView};
 use demask_testkit::naive::network::{Experts as NaiveExperts, Layer, Transformer};
 
 pub use device::{Device, emulated};

@@ -1,13 +1,11 @@
 //! Files that mix block formats as converters do: weights stay in their blocks and compute what they stand for.
 
-use demask::internals::{
-    DeviceOptions, ModelByHand, Opened,
-    cpu::isa::Isa,
-    tensor::{BlockFormat, Dtype, TensorView},
-};
 use demask::{ActivationChoice, DeviceChoice, DtypeChoice, Model, WeightChoice};
+use demask::{DeviceOptions, ModelByHand, Opened};
+use demask_cpu::isa::Isa;
 use demask_cuda::{CudaBackend, CudaOptions};
 use demask_cuda_emulator::{Emulator, Schedule};
+use demask_tensor::{BlockFormat, Dtype, TensorView};
 
 use super::{in_memory, logits, writer::Writer};
 

@@ -5,13 +5,11 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 
-use demask::internals::{
-    DeviceOptions, ModelByHand, Opened,
-    checkpoint::{Checkpoint, ModelFiles},
-    model_parts::ArchSpec,
-    tensor::Bytes,
-};
 use demask::{ActivationChoice, DtypeChoice, Model};
+use demask::{DeviceOptions, ModelByHand, Opened};
+use demask_checkpoint::{Checkpoint, ModelFiles};
+use demask_model::ArchSpec;
+use demask_tensor::Bytes;
 use safetensors::SafeTensors;
 use writer::{Format, convert, convert_rows};
 

@@ -2,13 +2,8 @@
 
 use std::path::Path;
 
-use demask::{
-    AdapterChoice, DtypeChoice,
-    internals::{
-        ModelByHand,
-        checkpoint::{AdapterFiles, ModelFiles},
-    },
-};
+use demask::{AdapterChoice, DtypeChoice, ModelByHand};
+use demask_checkpoint::{AdapterFiles, ModelFiles};
 
 use super::{Device, Devices, cases::Forward, check_forward, checkpoint, files, folder, say};
 

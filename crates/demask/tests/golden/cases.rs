@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use demask::internals::step::Mask;
+use demask_step::Mask;
 use safetensors::SafeTensors;
 use serde::Deserialize;
 

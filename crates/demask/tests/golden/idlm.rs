@@ -2,14 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use demask::{
-    AdapterChoice, DtypeChoice,
-    internals::{
-        ModelByHand,
-        decode::{ModelFacts, Session},
-        step::{Job, Predictions},
-    },
-};
+use demask::{AdapterChoice, DtypeChoice, ModelByHand};
+use demask_decode::{ModelFacts, Session};
+use demask_step::{Job, Predictions};
 use demask_testkit::rounds::{Case, Round, of_session};
 
 use super::{Device, Devices, adapters::adapted, files, folder, say};

@@ -20,13 +20,11 @@ use std::{
 
 use cases::{Case, DecodeFile, Forward, Input};
 use demask::DtypeChoice;
-use demask::internals::{
-    ModelByHand,
-    cpu::isa::{Isa, Tier},
-    decode::{Event, Exactness, Session, SessionOptions, StopRule},
-    step::{Mask, NO_TOKEN},
-    tensor::Score,
-};
+use demask::ModelByHand;
+use demask_cpu::isa::{Isa, Tier};
+use demask_decode::{Event, Exactness, Session, SessionOptions, StopRule};
+use demask_step::{Mask, NO_TOKEN};
+use demask_tensor::Score;
 use device::Device;
 
 /// Largest accepted distance in f32, relative to the largest magnitude of the expected tensor.

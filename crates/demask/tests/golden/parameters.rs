@@ -1,9 +1,7 @@
 //! Translation of the references' own parameter names to session options: one table.
 
-use demask::internals::{
-    decode::{CanvasSpec, GuideOptions, ModelFacts, Remasking, Schedule, SessionOptions, StopRule},
-    step::{ConfidenceOf, FilterOrder, Mask},
-};
+use demask_decode::{CanvasSpec, GuideOptions, ModelFacts, Remasking, Schedule, SessionOptions, StopRule};
+use demask_step::{ConfidenceOf, FilterOrder, Mask};
 use serde_json::Value;
 
 use crate::cases::Case;

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use demask::internals::decode::{CanvasSpec, ModelFacts, Remasking, Schedule, SessionOptions, StopRule};
+use demask_decode::{CanvasSpec, ModelFacts, Remasking, Schedule, SessionOptions, StopRule};
 use safetensors::SafeTensors;
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! Drafts: each is computed as if it were alone on the canvas.
 
-use demask::internals::step::{Drift, Keep, Lanes, LayerRows, Mask, Probe, SequenceNeeds, StepPlan};
+use demask_step::{Drift, Keep, Lanes, LayerRows, Mask, Probe, SequenceNeeds, StepPlan};
 
 /// Choices of rows, and whether the first layer computes all.
 const PARTIAL: [(Drift, bool); 3] = [(Drift::Value, true), (Drift::Key, false), (Drift::Random { seed: 5 }, false)];

@@ -6,13 +6,11 @@ mod partial;
 mod stale;
 
 use crate::common::{Device, Dice, devices, processor, quantised_on, runner, runner_of, specs};
-use demask::internals::{
-    cpu::linear::Products,
-    model_parts::{ArchSpec, Inspect},
-    step::{
-        Blend, BlendWith, Drift, HeadAsk, HeadRequest, Keep, Lanes, LayerRows, Mask, PlanError, Positions, Predictions,
-        Probe, SequenceId, SequenceNeeds, SequenceStep, StepPlan,
-    },
+use demask_cpu::linear::Products;
+use demask_model::{ArchSpec, Inspect};
+use demask_step::{
+    Blend, BlendWith, Drift, HeadAsk, HeadRequest, Keep, Lanes, LayerRows, Mask, PlanError, Positions, Predictions,
+    Probe, SequenceId, SequenceNeeds, SequenceStep, StepPlan,
 };
 
 fn ask() -> HeadAsk {

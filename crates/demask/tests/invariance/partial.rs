@@ -1,6 +1,6 @@
 //! Partly computed layers: the other rows add what was stored.
 
-use demask::internals::step::{Drift, LayerRows, Mask, Positions, Probe, SequenceNeeds};
+use demask_step::{Drift, LayerRows, Mask, Positions, Probe, SequenceNeeds};
 
 use super::{ask, assert_same, full, needs, run, subset};
 use crate::common::{Dice, devices, processor, runner, specs};

@@ -1,12 +1,10 @@
 //! Pages that are used again: what their last holder left in them changes no bit, not even where it is no number.
 
-use demask::internals::{
-    cpu::{CpuOptions, linear::Activations},
-    model_parts::{ArchSpec, Inspect, Rope},
-    step::{
-        Blend, BlendWith, Drift, HeadAsk, Keep, Lanes, LayerRows, Mask, Predictions, Probe, SequenceId, SequenceNeeds,
-        SequenceStep, StepPlan,
-    },
+use demask_cpu::{CpuOptions, linear::Activations};
+use demask_model::{ArchSpec, Inspect, Rope};
+use demask_step::{
+    Blend, BlendWith, Drift, HeadAsk, Keep, Lanes, LayerRows, Mask, Predictions, Probe, SequenceId, SequenceNeeds,
+    SequenceStep, StepPlan,
 };
 
 use super::{Step, ask, assert_same, full, needs, run};

@@ -1,6 +1,6 @@
 //! Runs at an assumed acceptance, without a network.
 
-use demask::internals::costs::{
+use demask::costs::{
     outline::Outline,
     rehearsal::{Assumed, explain, rehearse},
 };

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use demask::internals::{DeviceOptions, Opened, checkpoint::ModelFiles};
+use demask::{DeviceOptions, Opened};
 use demask::{Model, Prompt};
+use demask_checkpoint::ModelFiles;
 
 /// A demo model whose weights are not read yet.
 pub fn opened(name: &str) -> Opened {

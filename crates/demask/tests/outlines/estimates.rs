@@ -3,14 +3,18 @@
 
 use std::{fmt::Write, fs, ops::ControlFlow};
 
-use demask::internals::costs::{
+use demask::costs::{
     estimate::{Counting, Estimate},
     outline::Outline,
     rehearsal::{Assumed, ReplayError, rehearse},
     replay::Recorded,
 };
-use demask::internals::{DeviceOptions, TokenTexts, Tracer, model_parts::Convention};
 use demask::{DeviceChoice, DtypeChoice, Event, Generation, Model, Options, Prompt, TraceLine};
+use demask::{
+    DeviceOptions,
+    trace::{TokenTexts, Tracer},
+};
+use demask_model::Convention;
 
 use super::demo::{load, opened, question};
 
@@ -88,7 +92,7 @@ fn replayed(outline: &Outline, prompt: &Prompt, options: &Options, lines: &[Trac
     for line in lines {
         line.write(&mut bytes).unwrap();
     }
-    let recorded = Recorded::new(demask::internals::read_trace(&bytes[..]).unwrap()).unwrap();
+    let recorded = Recorded::new(demask::trace::read_trace(&bytes[..]).unwrap()).unwrap();
     let mut session = outline.session(prompt, options).unwrap();
     let (spec, networks) = (outline.info().spec().clone(), outline.infos());
     let found = outline.estimate(spec, &mut session, counting(&DeviceOptions::default()), &mut |session, price| {
@@ -140,7 +144,7 @@ fn same(found: &Estimate, answer: &Generation, what: &str) {
     let pages = network.memory.cache + guide.map_or(0, |guide| guide.memory.cache);
     assert_eq!(pages, receipt.memory.cache as u64, "{what}");
     assert_eq!(guide.map_or(0, |guide| guide.forwards), receipt.guide_nfe, "{what}");
-    let told = |guide: &demask::internals::Guided| (guide.rows as u64, guide.flops, guide.acceptance);
+    let told = |guide: &demask::receipt::Guided| (guide.rows as u64, guide.flops, guide.acceptance);
     let counted = guide.map(|guide| (guide.rows, guide.flops, found.guide_acceptance.unwrap_or(0.0)));
     assert_eq!(counted, receipt.guide.as_ref().map(told), "{what}");
 }
@@ -233,7 +237,7 @@ fn device() -> DeviceOptions {
     DeviceOptions {
         device: DeviceChoice::Cpu,
         dtype: DtypeChoice::Bf16,
-        tier: Some(demask::internals::cpu::isa::Isa::available()[0].tier()),
+        tier: Some(demask_cpu::isa::Isa::available()[0].tier()),
         threads: Some(1),
         ..DeviceOptions::default()
     }

@@ -2,18 +2,16 @@
 
 use std::{fmt::Write, fs, path::Path};
 
-use demask::internals::costs::{outline::Outline, shapes::Like};
-use demask::internals::{
-    DeviceOptions, Footprint,
-    checkpoint::{FAMILIES, Family, Holes},
-    cpu::isa::Tier,
-    cuda::CudaOptions,
-    decode::Others,
-    model_parts::{ArchSpec, Mlp},
-    step::{Mask, Origin, SequenceNeeds},
-    tensor::{BlockFormat, Dtype},
-};
+use demask::costs::{outline::Outline, shapes::Like};
 use demask::{ActivationChoice, DeviceChoice, DtypeChoice, WeightChoice};
+use demask::{DeviceOptions, Footprint};
+use demask_checkpoint::{FAMILIES, Family, Holes};
+use demask_cpu::isa::Tier;
+use demask_cuda::CudaOptions;
+use demask_decode::Others;
+use demask_model::{ArchSpec, Mlp};
+use demask_step::{Mask, Origin, SequenceNeeds};
+use demask_tensor::{BlockFormat, Dtype};
 
 const INTRODUCTION: &str = "# Models
 

@@ -1,13 +1,11 @@
 //! Released shapes: what their configurations say of the models.
 
-use demask::internals::costs::{outline::Outline, shapes::Like};
-use demask::internals::{
-    checkpoint::CheckpointText,
-    model_parts::{RopeScaling, expected_tensors},
-    step::Mask,
-    tensor::{ExpertGroups, ExpertShape, RouterRule, Score, Share},
-};
+use demask::costs::{outline::Outline, shapes::Like};
 use demask::{Options, Prompt, Settings};
+use demask_checkpoint::CheckpointText;
+use demask_model::{RopeScaling, expected_tensors};
+use demask_step::Mask;
+use demask_tensor::{ExpertGroups, ExpertShape, RouterRule, Score, Share};
 
 fn text(name: &str) -> CheckpointText {
     name.parse::<Like>().unwrap().text(None).unwrap()

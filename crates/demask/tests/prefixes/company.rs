@@ -2,10 +2,8 @@
 
 use std::{collections::HashMap, ops::ControlFlow};
 
-use demask::internals::{
-    decode::{ModelFacts, Session},
-    step::TokenId,
-};
+use demask_decode::{ModelFacts, Session};
+use demask_step::TokenId;
 
 use super::{ALL, Bench, PAGE, commits, exactness::methods, session, tokens};
 use crate::common::Dice;

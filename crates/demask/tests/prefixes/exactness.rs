@@ -2,14 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use demask::{
-    Generation, Options, Prompt,
-    internals::{
-        ModelByHand,
-        decode::{Session, SessionOptions},
-        step::{Mask, TokenId},
-    },
-};
+use demask::{Generation, ModelByHand, Options, Prompt};
+use demask_decode::{Session, SessionOptions};
+use demask_step::{Mask, TokenId};
 
 use super::{ALL, Bench, PAGE, commits, options, question, session, tokens};
 use crate::{

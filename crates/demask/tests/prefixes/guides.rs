@@ -2,16 +2,11 @@
 
 use std::{collections::HashMap, ops::ControlFlow};
 
-use demask::{
-    Options, Request,
-    internals::{
-        ModelByHand,
-        decode::{GuideOptions, ModelFacts, Session, SessionOptions},
-        engine::Scheduler,
-        step::Mask,
-        tensor::Dtype,
-    },
-};
+use demask::{ModelByHand, Options, Request};
+use demask_decode::{GuideOptions, ModelFacts, Session, SessionOptions};
+use demask_engine::Scheduler;
+use demask_step::Mask;
+use demask_tensor::Dtype;
 
 use super::{ALL, Bench, PAGE, best, commits, options, question, tokens};
 use crate::{

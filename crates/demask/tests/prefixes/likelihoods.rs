@@ -2,10 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use demask::{
-    Likelihood, LikelihoodOptions,
-    internals::{LikelihoodTask, ModelByHand, step::TokenId},
-};
+use demask::{Likelihood, LikelihoodOptions, LikelihoodTask, ModelByHand};
+use demask_step::TokenId;
 
 use super::{ALL, PAGE};
 use crate::{batch::by_hand, common::Dice};

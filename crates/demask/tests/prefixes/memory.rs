@@ -2,20 +2,18 @@
 
 use std::ops::Range;
 
-use demask::internals::{
-    engine::NetworkCounters,
-    model_parts::{Inspect, Runner, Weights},
-    step::{
-        HeadAsk, Mask, Network, OpenError, Pages, PlanError, Predictions, Prefix, SequenceId, SequenceNeeds,
-        SequenceStep, StepPlan, TokenId,
-    },
-    tensor::Dtype,
-};
 use demask_cuda::{
     backend::{CudaBackend, CudaOptions},
     gpu::Limits,
 };
 use demask_cuda_emulator::{Emulator, Schedule};
+use demask_engine::NetworkCounters;
+use demask_model::{Inspect, Runner, Weights};
+use demask_step::{
+    HeadAsk, Mask, Network, OpenError, Pages, PlanError, Predictions, Prefix, SequenceId, SequenceNeeds, SequenceStep,
+    StepPlan, TokenId,
+};
+use demask_tensor::Dtype;
 
 use super::{ALL, Bench, PAGE, session, tokens};
 use crate::common::{RandomWeights, specs};

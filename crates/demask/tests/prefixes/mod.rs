@@ -12,17 +12,13 @@ mod preemption;
 
 use std::ops::ControlFlow;
 
-use demask::{
-    Prompt, Request,
-    internals::{
-        cpu::isa::Isa,
-        decode::{CanvasSpec, Event, ModelFacts, Session, SessionOptions, StopRule},
-        engine::{NetworkCounters, NetworkId, RequestError, RequestId, Scheduler},
-        model_parts::{ArchSpec, Inspect},
-        step::{Mask, SequenceNeeds, TokenId},
-        tensor::Dtype,
-    },
-};
+use demask::{Prompt, Request};
+use demask_cpu::isa::Isa;
+use demask_decode::{CanvasSpec, Event, ModelFacts, Session, SessionOptions, StopRule};
+use demask_engine::{NetworkCounters, NetworkId, RequestError, RequestId, Scheduler};
+use demask_model::{ArchSpec, Inspect};
+use demask_step::{Mask, SequenceNeeds, TokenId};
+use demask_tensor::Dtype;
 
 use crate::common::{Device, runner, specs};
 

@@ -3,14 +3,9 @@
 
 use std::ops::ControlFlow;
 
-use demask::{
-    LikelihoodOptions, Options,
-    internals::{
-        LikelihoodTask, ModelByHand,
-        decode::{Session, SessionOptions},
-        step::TokenId,
-    },
-};
+use demask::{LikelihoodOptions, LikelihoodTask, ModelByHand, Options};
+use demask_decode::{Session, SessionOptions};
+use demask_step::TokenId;
 
 use super::{ALL, Bench, PAGE, commits, exactness::methods, options, question, tokens};
 use crate::batch::by_hand;

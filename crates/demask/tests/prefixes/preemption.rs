@@ -7,11 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use demask::internals::{
-    decode::{Counts, Finish, ModelFacts, Session},
-    engine::RequestId,
-    step::{Job, SequenceNeeds, TokenId},
-};
+use demask_decode::{Counts, Finish, ModelFacts, Session};
+use demask_engine::RequestId;
+use demask_step::{Job, SequenceNeeds, TokenId};
 
 use super::{ALL, Bench, Finished, PAGE, commits, exactness::methods, session, tokens};
 use crate::common::Dice;

@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use demask::internals::checkpoint::guarded;
+use demask_checkpoint::guarded;
 use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 use zip::ZipArchive;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use demask::internals::checkpoint::HubError;
+use demask_checkpoint::HubError;
 use thiserror::Error;
 
 use crate::FieldError;

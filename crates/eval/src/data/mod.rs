@@ -7,10 +7,8 @@ mod table;
 
 use std::path::Path;
 
-use demask::internals::{
-    checkpoint::{FetchProgress, HubOptions, fetch_dataset},
-    step::random::mix,
-};
+use demask_checkpoint::{FetchProgress, HubOptions, fetch_dataset};
+use demask_step::random::mix;
 use serde_json::Value;
 
 pub use error::DataError;

@@ -1,6 +1,6 @@
 //! Tables: parquet and CSV, a row an entry.
 
-use demask::internals::checkpoint::guarded;
+use demask_checkpoint::guarded;
 use parquet::{
     errors::ParquetError,
     file::{reader::FileReader, serialized_reader::SerializedFileReader},

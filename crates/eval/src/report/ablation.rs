@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use demask::internals::decode::{
+use demask_decode::{
     caches::CacheMethod,
     methods::DecoderMethod,
     spec::{Kind, Method, Spec, Value},

@@ -90,7 +90,7 @@ pub fn ratio(above: f64, below: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use demask::internals::step::random::{mix, uniform};
+    use demask_step::random::{mix, uniform};
 
     use super::*;
 

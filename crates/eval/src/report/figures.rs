@@ -1,6 +1,6 @@
 //! The pictures of a report: each appears where the sweep has the data for it.
 
-use demask::internals::decode::methods::{DecoderKind, Static};
+use demask_decode::methods::{DecoderKind, Static};
 use demask_figures::{Axis, Content, Figure, Join, Panel, Point, Series, Table};
 
 use super::{

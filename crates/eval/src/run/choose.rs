@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use demask::internals::peak_memory;
+use demask::receipt::peak_memory;
 use demask::{Error, Likelihood, LikelihoodOptions, Model, Prompt};
 use serde_json::{Value, json};
 

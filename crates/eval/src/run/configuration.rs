@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use demask::internals::{DeviceOptions, ModelInfo, Opened};
+use demask::{DeviceOptions, ModelInfo, Opened};
 use serde_json::{Map, Value, json};
 
 use super::{Ask, Combination, ModelSpec, Plan, Rehearsed};
@@ -76,7 +76,7 @@ pub fn about_model(opened: &Opened, row: &ModelSpec, device: &DeviceOptions) -> 
 
 /// Returns a number that differs where problems differ.
 pub fn fingerprint(problems: &[Problem]) -> u64 {
-    demask::internals::fingerprint(problems.iter().map(|problem| problem.fields().fingerprint().to_le_bytes()))
+    demask::fingerprint::fingerprint(problems.iter().map(|problem| problem.fields().fingerprint().to_le_bytes()))
 }
 
 fn hexadecimal(number: u64) -> String {

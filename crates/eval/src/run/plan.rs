@@ -2,8 +2,8 @@
 
 use std::{collections::HashMap, path::PathBuf, sync::Arc};
 
-use demask::internals::checkpoint::{HubOptions, Message};
 use demask::{LikelihoodOptions, LoadOptions, Options, Prompt, Settings};
+use demask_checkpoint::{HubOptions, Message};
 use demask_settings::{names::UnknownName, toml::Place};
 use serde_json::{Map, Value};
 

@@ -2,8 +2,9 @@
 
 use std::cmp::Reverse;
 
-use demask::internals::{decode::Session, step::Need};
 use demask::{Error, Options, Prompt, Request};
+use demask_decode::Session;
+use demask_step::Need;
 
 use super::{Ask, Plan, Row, RunError, TaskPlan, choose};
 use crate::tasks::TASKS;
@@ -18,7 +19,7 @@ pub struct Rehearsed {
     pub needs: Vec<Need>,
 }
 
-/// Gets a prompt ready to be answered: [`Opened::prepare`](demask::internals::Opened::prepare) of a model whose weights
+/// Gets a prompt ready to be answered: [`Opened::prepare`](demask::Opened::prepare) of a model whose weights
 /// are not loaded yet, for example.
 pub type Prepare<'a> = dyn Fn(&Prompt, &Options) -> Result<Request, Error> + 'a;
 

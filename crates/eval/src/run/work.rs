@@ -2,10 +2,8 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use demask::{
-    Error, Finish, Generation, Model, Prompt, Request,
-    internals::engine::{EngineError, Group, Over, RequestError},
-};
+use demask::{Error, Finish, Generation, Model, Prompt, Request};
+use demask_engine::{EngineError, Group, Over, RequestError};
 use serde_json::{Value, json};
 
 use super::{Ask, Combination, Happened, Item, RunError, RunObserver, Runs, Store, tell};

@@ -62,7 +62,7 @@ pub(crate) fn read(path: &Path) -> Result<&'static Task, FileError> {
     if find(&name).is_some() {
         return Err(refused(format!("{name} is the name of a task of the program: call the file otherwise")));
     }
-    let fingerprint = demask::internals::fingerprint([text.as_bytes()]);
+    let fingerprint = demask::fingerprint::fingerprint([text.as_bytes()]);
     Draft::read(Reader { path, text: &text }, &name, Some(fingerprint))
 }
 

@@ -2,7 +2,7 @@
 //! the same for all tasks.
 
 use demask::Prompt;
-use demask::internals::checkpoint::Message;
+use demask_checkpoint::Message;
 use minijinja::Value;
 
 use super::{

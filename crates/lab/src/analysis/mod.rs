@@ -10,13 +10,11 @@ pub mod staleness;
 
 use std::{fmt::Write, path::Path};
 
-use demask::internals::{
-    decode::Session,
-    model_parts::Inspect,
-    step::{ForwardInput, Job, Pending, Predictions, SequenceId},
-};
-use demask::{Error, internals::ModelByHand};
+use demask::{Error, ModelByHand};
+use demask_decode::Session;
 use demask_figures::{Figure, files::write_whole, page::Page};
+use demask_model::Inspect;
+use demask_step::{ForwardInput, Job, Pending, Predictions, SequenceId};
 use serde_json::Value;
 
 /// Findings of an analysis, ready to be written.

@@ -1,5 +1,5 @@
 use demask::DtypeChoice;
-use demask::internals::{DeviceOptions, Opened};
+use demask::{DeviceOptions, Opened};
 use demask::{Options, Prompt};
 
 use super::*;

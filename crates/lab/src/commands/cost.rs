@@ -1,7 +1,7 @@
 //! `demask-lab cost`: what answers take, known without weights.
 
 use demask::Options;
-use demask::internals::costs::{Predicted, Subject};
+use demask::costs::{Predicted, Subject};
 use demask_lab::pictures;
 
 use crate::{

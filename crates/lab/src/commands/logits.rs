@@ -4,11 +4,9 @@ use std::{collections::BTreeMap, io::Write};
 
 use anyhow::Context;
 use demask::Error;
-use demask::internals::{
-    ModelInfo,
-    model_parts::Inspection,
-    step::{Mask, Need, TokenId},
-};
+use demask::ModelInfo;
+use demask_model::Inspection;
+use demask_step::{Mask, Need, TokenId};
 use safetensors::{Dtype, View, tensor::TensorView};
 use serde_json::json;
 

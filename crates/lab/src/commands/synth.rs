@@ -1,6 +1,6 @@
 //! `demask-lab synth`: a random checkpoint of a real shape.
 
-use demask::internals::costs::shapes::Like;
+use demask::costs::shapes::Like;
 use demask_lab::synth::{SynthSpec, synthesise};
 use serde_json::json;
 

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Context;
 use demask::TraceLine;
-use demask::internals::{Given, read_trace};
+use demask::trace::{Given, read_trace};
 
 use crate::{
     args::TraceArgs,

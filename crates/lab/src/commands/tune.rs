@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use demask::Settings as _;
-use demask::internals::decode::{caches::CacheMethod, methods::DecoderMethod, spec::Method};
+use demask_decode::{caches::CacheMethod, methods::DecoderMethod, spec::Method};
 use demask_eval::{
     report::{self, Numbers, Summary},
     run::{

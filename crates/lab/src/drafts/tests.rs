@@ -1,4 +1,4 @@
-use demask::internals::read_trace;
+use demask::trace::read_trace;
 
 use super::*;
 

@@ -1,7 +1,5 @@
-use demask::internals::{
-    checkpoint::{AdapterChoice, AdapterFiles, Checkpoint, ModelFiles, Warning},
-    model_parts::WeightSource,
-};
+use demask_checkpoint::{AdapterChoice, AdapterFiles, Checkpoint, ModelFiles, Warning};
+use demask_model::WeightSource;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! `POST /apply-template`: a conversation in words, as llama.cpp's server has it.
 
-use demask::internals::checkpoint::RenderOptions;
+use demask::layers::checkpoint::RenderOptions;
 use serde_json::json;
 
 use super::{

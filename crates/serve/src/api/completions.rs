@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use demask::{Prompt, internals::step::Mask};
+use demask::{Mask, Prompt};
 use demask_settings::whole;
 use serde_json::Value;
 

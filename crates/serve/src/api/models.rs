@@ -1,7 +1,7 @@
 //! `GET /v1/models` and `/v1/models/{id}`: what is served, and what it can do.
 
 use axum::response::Response;
-use demask::internals::step::Mask;
+use demask::Mask;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 

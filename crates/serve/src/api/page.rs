@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn the_page_reads_the_traces_that_the_command_writes() {
         let script = find("/page/trace.js").unwrap().1;
-        let wanted = format!("const VERSION = {};", demask::internals::TRACE_VERSION);
+        let wanted = format!("const VERSION = {};", demask::trace::TRACE_VERSION);
         assert!(String::from_utf8_lossy(script).contains(&wanted), "{wanted}");
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, future::poll_fn, sync::Arc};
 
 use axum::response::Response;
 use bytes::Bytes;
-use demask::{Class, LikelihoodOptions, Prompt, internals::step::TokenId};
+use demask::{Class, LikelihoodOptions, Prompt, TokenId};
 use serde_json::Value;
 
 use super::{common::check_model, completions};

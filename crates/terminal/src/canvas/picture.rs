@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use console::measure_text_width;
 use demask::TraceLine;
-use demask::internals::Given;
+use demask::trace::Given;
 
 use super::{bounded, harmless, shown};
 
@@ -225,7 +225,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use std::io::Cursor;
 
-    use demask::internals::read_trace;
+    use demask::trace::read_trace;
 
     use super::*;
 

@@ -11,12 +11,10 @@ mod figures;
 
 use std::collections::BTreeMap;
 
-use demask::internals::{
-    decode::{Event, Layout, Session},
-    step::{NO_TOKEN, Position, TokenId},
-};
-use demask::{Error, internals::ModelByHand};
+use demask::{Error, ModelByHand};
+use demask_decode::{Event, Layout, Session};
 use demask_figures::{Figure, short};
+use demask_step::{NO_TOKEN, Position, TokenId};
 use demask_terminal::words::counted;
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
 use demask::Options;
-use demask::internals::step::Mask;
+use demask_step::Mask;
 
 use super::*;
 use crate::analysis::{tests::demo, write};

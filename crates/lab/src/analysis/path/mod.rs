@@ -10,15 +10,12 @@ mod search;
 
 use std::collections::BTreeSet;
 
-use demask::internals::{
-    decode::{CacheSpec, DecoderSpec, Event, Layout},
-    step::{
-        HeadAsk, Job, Network, Position, Positions, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepPlan,
-        TokenId,
-    },
-};
-use demask::{Error, Options, Prompt, internals::ModelByHand};
+use demask::{Error, ModelByHand, Options, Prompt};
+use demask_decode::{CacheSpec, DecoderSpec, Event, Layout};
 use demask_figures::{Figure, short};
+use demask_step::{
+    HeadAsk, Job, Network, Position, Positions, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId,
+};
 use demask_terminal::words::counted;
 use serde_json::{Value, json};
 

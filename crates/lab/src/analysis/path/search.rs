@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use demask::internals::step::{Position, TokenId};
+use demask_step::{Position, TokenId};
 
 /// Result of static decoding.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -11,13 +11,11 @@ mod joined;
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 
-use demask::internals::{
-    ModelByHand,
-    decode::{DecoderSpec, Session},
-    model_parts::Part,
-    step::TokenId,
-};
+use demask::ModelByHand;
 use demask::{Error, Generation, Options, Prompt};
+use demask_decode::{DecoderSpec, Session};
+use demask_model::Part;
+use demask_step::TokenId;
 
 pub use joined::Stability;
 
@@ -56,7 +54,7 @@ pub fn measure(
 ) -> Result<(Similarities, Generation), Error> {
     let options = Options {
         decoder: Some(DecoderSpec::default()),
-        cache: Some(demask::internals::decode::CacheSpec::default()),
+        cache: Some(demask_decode::CacheSpec::default()),
         ..options.clone()
     };
     let mut canvases: Vec<Vec<TokenId>> = Vec::new();

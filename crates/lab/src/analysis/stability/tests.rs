@@ -1,5 +1,5 @@
+use demask::DeviceOptions;
 use demask::DtypeChoice;
-use demask::internals::DeviceOptions;
 use proptest::prelude::*;
 
 use super::{joined::VALUE, *};
@@ -52,8 +52,7 @@ fn features_that_change_together_correlate() {
 #[test]
 fn the_demo_is_measured_and_drawn() {
     let device = DeviceOptions { dtype: DtypeChoice::F32, threads: Some(2), ..DeviceOptions::default() };
-    let mut model =
-        demask::internals::Opened::demo().unwrap().load(&device, &[], &mut |_| true).unwrap().by_hand().unwrap();
+    let mut model = demask::Opened::demo().unwrap().load(&device, &[], &mut |_| true).unwrap().by_hand().unwrap();
     let prompt = Prompt::user("Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?", None);
     let options = Options { gen_length: Some(32), ..Options::default() };
     let (found, answer) = measure(&mut model, &prompt, &options, &mut |_, _| true).unwrap();

@@ -11,13 +11,11 @@ mod figures;
 
 use std::collections::BTreeMap;
 
-use demask::internals::{
-    decode::Session,
-    model_parts::{Inspect, Part},
-    step::{ForwardInput, LayerRows, Mask, Positions, SequenceId},
-};
-use demask::{Error, internals::ModelByHand};
+use demask::{Error, ModelByHand};
+use demask_decode::Session;
 use demask_figures::{Figure, short};
+use demask_model::{Inspect, Part};
+use demask_step::{ForwardInput, LayerRows, Mask, Positions, SequenceId};
 use demask_terminal::words::counted;
 use serde_json::{Value, json};
 

@@ -1,6 +1,7 @@
 //! `demask-lab analyze acceptance`: which drafts stand, and what a confidence is worth.
 
-use demask::{Options, internals::decode::Session};
+use demask::Options;
+use demask_decode::Session;
 
 use demask_lab::analysis::acceptance::{Acceptance, measure};
 

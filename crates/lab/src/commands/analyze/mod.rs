@@ -7,7 +7,7 @@ mod staleness;
 
 use std::path::Path;
 
-use demask::internals::{ModelByHand, Opened};
+use demask::{ModelByHand, Opened};
 use demask::{Options, Prompt};
 use demask_eval::{
     data::{self, DataOptions},

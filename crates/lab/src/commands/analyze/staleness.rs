@@ -1,10 +1,8 @@
 //! `demask-lab analyze staleness`: how far cached K and V are from the true ones.
 
-use demask::internals::{
-    Opened,
-    decode::{CacheSpec, DecoderSpec, caches::CACHES},
-};
+use demask::Opened;
 use demask::{Error, Options};
+use demask_decode::{CacheSpec, DecoderSpec, caches::CACHES};
 
 use demask_lab::analysis::staleness::{OfCache, Staleness, measure};
 

@@ -1,18 +1,14 @@
 //! `demask-lab bench attention`: rows that all see the same keys.
 
-#[cfg(feature = "cuda")]
-use demask::internals::cuda;
-use demask::internals::{
-    DeviceOptions,
-    cpu::{
-        CpuOptions,
-        linear::{Activations, Products},
-        pool::Pool,
-    },
-    measure::trial::AttentionTrial,
-    tensor::{AttentionShape, Dtype},
+use demask::DeviceOptions;
+use demask_cpu::{
+    CpuOptions,
+    linear::{Activations, Products},
+    pool::Pool,
 };
 use demask_lab::measuring::{Ceilings, Rates, Spread, Work};
+use demask_measure::trial::AttentionTrial;
+use demask_tensor::{AttentionShape, Dtype};
 use serde::Serialize;
 
 use super::{Reports, one_kernel, repeats, row_counts, single, size};
@@ -155,12 +151,12 @@ impl Asked<'_> {
     }
 
     #[cfg(feature = "cuda")]
-    fn on_gpu(&self, mut backend: cuda::CudaBackend<cuda::Driver>) -> anyhow::Result<Measured> {
+    fn on_gpu(&self, mut backend: demask_cuda::CudaBackend<demask_cuda::Driver>) -> anyhow::Result<Measured> {
         let _watched = Watched::begin();
         let ceilings = Ceilings::on_gpu(backend.gpu(), self.dtype)?;
         let mut ways = Vec::new();
         for &rows in self.all_rows {
-            let mut trial = cuda::trial::AttentionTrial::new(&mut backend, self.shape, (rows, self.keys))?;
+            let mut trial = demask_cuda::trial::AttentionTrial::new(&mut backend, self.shape, (rows, self.keys))?;
             let most = if self.every { usize::MAX } else { 1 };
             for (place, kernel) in trial.kernels().into_iter().enumerate().take(most) {
                 let seconds = Spread::measure(self.repeat, || {

@@ -2,14 +2,14 @@
 
 use std::ops::ControlFlow;
 
-use demask::internals::{
+use demask::{Generation, Prompt, Receipt};
+use demask::{
     Opened,
     costs::{
         rehearsal::Assumed,
         replay::{Recorded, Script},
     },
 };
-use demask::{Generation, Prompt, Receipt};
 use demask_lab::measuring::{Ceilings, Rates, Spread, Work, random_tokens};
 use serde::Serialize;
 

@@ -2,18 +2,14 @@
 
 use std::time::Instant;
 
-#[cfg(feature = "cuda")]
-use demask::internals::cuda;
-use demask::internals::{
-    DeviceOptions,
-    cpu::{
-        linear::{Linear, Quantisation},
-        pool::Pool,
-    },
-    measure::{reading::Reading, trial::LinearTrial},
-    tensor::Dtype,
+use demask::DeviceOptions;
+use demask_cpu::{
+    linear::{Linear, Quantisation},
+    pool::Pool,
 };
 use demask_lab::measuring::{Ceilings, Rates, Spread, WARM, Work};
+use demask_measure::{reading::Reading, trial::LinearTrial};
+use demask_tensor::Dtype;
 use serde::Serialize;
 
 use super::{Reports, one_kernel, repeats, row_counts, single, size};
@@ -158,9 +154,9 @@ impl Asked<'_> {
     }
 
     #[cfg(feature = "cuda")]
-    fn on_gpu(&self, backend: &cuda::CudaBackend<cuda::Driver>) -> anyhow::Result<Measured> {
+    fn on_gpu(&self, backend: &demask_cuda::CudaBackend<demask_cuda::Driver>) -> anyhow::Result<Measured> {
         let _watched = Watched::begin();
-        let mut trial = cuda::trial::LinearTrial::new(backend, self.most_rows, self.inputs, self.outputs)?;
+        let mut trial = demask_cuda::trial::LinearTrial::new(backend, self.most_rows, self.inputs, self.outputs)?;
         let ceilings = || Ceilings::on_gpu(backend.gpu(), backend.options().dtype);
         let before = ceilings()?;
         let most = if self.every { usize::MAX } else { 1 };

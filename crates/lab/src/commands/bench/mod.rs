@@ -6,9 +6,10 @@ mod linear;
 mod step;
 
 use demask::DeviceChoice;
-use demask::internals::DeviceOptions;
+use demask::DeviceOptions;
 #[cfg(feature = "cuda")]
-use demask::internals::{cpu::linear::Products, cuda, tensor::Dtype};
+use demask_cpu::linear::Products;
+use demask_tensor::Dtype;
 use serde::Serialize;
 
 use crate::{
@@ -90,12 +91,12 @@ fn one_kernel(every: bool) -> anyhow::Result<()> {
 
 /// The backend of a GPU, if that is what computes.
 #[cfg(feature = "cuda")]
-fn gpu(device: &DeviceOptions) -> anyhow::Result<Option<cuda::CudaBackend<cuda::Driver>>> {
+fn gpu(device: &DeviceOptions) -> anyhow::Result<Option<demask_cuda::CudaBackend<demask_cuda::Driver>>> {
     let DeviceChoice::Cuda(number) = device.device else { return Ok(None) };
     let Products { dtype, quantisation, .. } = device.products(Dtype::Bf16)?;
     let gpu = device.open_gpu(number)?;
     DeviceOptions::tell_experimental(gpu.card());
-    Ok(Some(cuda::CudaBackend::new(gpu, cuda::CudaOptions { dtype, quantisation })))
+    Ok(Some(demask_cuda::CudaBackend::new(gpu, demask_cuda::CudaOptions { dtype, quantisation })))
 }
 
 /// A number of measured runs.

@@ -3,17 +3,15 @@
 use std::ops::Range;
 
 use demask::DeviceChoice;
-use demask::internals::{
-    ModelByHand,
-    decode::ModelFacts,
-    model_parts::Inspect,
-    step::{
-        Drift, HeadAsk, Lanes, LayerRows, Mask, Need, Positions, Predictions, Probe, SequenceId, SequenceNeeds,
-        SequenceStep, StepPlan, TokenId,
-    },
-    tensor::PartSeconds,
-};
+use demask::ModelByHand;
+use demask_decode::ModelFacts;
 use demask_lab::measuring::{Ceilings, Rates, Spread, WARM, Work, random_tokens};
+use demask_model::Inspect;
+use demask_step::{
+    Drift, HeadAsk, Lanes, LayerRows, Mask, Need, Positions, Predictions, Probe, SequenceId, SequenceNeeds,
+    SequenceStep, StepPlan, TokenId,
+};
+use demask_tensor::PartSeconds;
 use serde::Serialize;
 
 use super::{Reports, repeats, row_counts};

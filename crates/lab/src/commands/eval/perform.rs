@@ -2,7 +2,7 @@
 
 use std::{ops::ControlFlow, path::Path};
 
-use demask::internals::{DeviceOptions, Opened, step::Need};
+use demask::{DeviceOptions, Opened};
 use demask::{Model, Settings as _};
 use demask_eval::{
     report::{Evaluation, Outline},
@@ -12,6 +12,7 @@ use demask_eval::{
     },
     sandbox::Permission,
 };
+use demask_step::Need;
 use serde_json::{Map, Value};
 
 use super::permission;
