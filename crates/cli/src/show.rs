@@ -1,6 +1,6 @@
 //! An answer while it is made: text as it settles, a drawn canvas, a trace, a bar.
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::{mem, ops::ControlFlow, sync::Arc};
 
 use demask::internals::{
     TokenTexts, Tracer,
@@ -73,6 +73,23 @@ impl Show {
         }
         interrupt::check()?;
         Ok(result?)
+    }
+
+    /// Ends the line of an answer that was interrupted, and returns the text that was seen of it, if there was any.
+    pub fn stop(&mut self) -> anyhow::Result<Option<String>> {
+        let seen = mem::take(&mut self.streamed);
+        if seen.is_empty() {
+            self.screen.remark("interrupted: the message is not part of the conversation");
+            return Ok(None);
+        }
+        output::line("")?;
+        self.screen.remark("interrupted: the conversation goes on with this part of the answer");
+        Ok(Some(seen))
+    }
+
+    /// Returns whether answers are printed as JSON.
+    pub fn is_json(&self) -> bool {
+        self.screen.json
     }
 
     /// Shows what the way has not shown yet, and puts the trace into its place.

@@ -10,4 +10,6 @@ mod operations;
 mod refusals;
 #[cfg(unix)]
 mod serve;
+#[cfg(unix)]
+mod terminal;
 mod tools;
