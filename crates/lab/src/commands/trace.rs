@@ -58,7 +58,7 @@ fn drafts(svg: Option<&Path>, lines: &[TraceLine]) -> anyhow::Result<()> {
 
 /// Draws drafts into a file.
 fn draw_drafts(lines: &[TraceLine], rounds: &[Round], path: &Path) -> anyhow::Result<()> {
-    write(path, &board(&picture::title(lines), rounds).svg())
+    write(path, &board(&picture::title(lines), rounds).svg()?)
 }
 
 /// Writes a picture's file.
