@@ -95,6 +95,14 @@ impl Talk {
     }
 }
 
+/// A test that fails leaves no conversation behind.
+impl Drop for Talk {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 fn history(state: &Path) -> String {
     fs::read_to_string(state.join("demask/history")).unwrap_or_default()
 }
