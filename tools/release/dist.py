@@ -1,12 +1,12 @@
-"""Makes what a release carries for one kind of machine: an archive with the program, its manual pages, completions and
-licences, a list of what it is made of, and the SHA-256 of both.
+"""Makes what a release carries for one kind of machine: for each program an archive with it, its manual pages, completions
+and licences, and a list of what it is made of; and the SHA-256 of all.
 
     python3 tools/release/dist.py                                       this machine, everything
     python3 tools/release/dist.py --target x86_64-unknown-linux-musl    static, for any Linux; on the CPU alone
     python3 tools/release/dist.py --target aarch64-unknown-linux-gnu    needs aarch64-linux-gnu-gcc
     python3 tools/release/dist.py --twice                               builds here and in a clone elsewhere, and compares the bytes
 
-Archives lie under target/release-archives. Paths of this machine are left out of the program, and times of the archive
+Archives lie under target/release-archives. Paths of this machine are left out of the programs, and times of the archives
 are those of the commit, so that the same commit, toolchain and target give the same bytes.
 """
 
@@ -26,6 +26,8 @@ import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MADE = ROOT / "target" / "release-archives"
+# The programs, and the folders of their packages. Each has an archive of its own: most people want the first alone.
+PROGRAMS = {"demask": "cli", "demask-lab": "lab"}
 # The tool of the list of parts.
 CYCLONEDX = "0.5.9"
 # Compilers of C for other targets. They link as well, but for musl: rustc brings what a static program begins with, and
@@ -42,7 +44,7 @@ def host():
 
 
 def build(target, source, folder):
-    """Builds the program from a folder of sources into another one, and returns it."""
+    """Builds the programs from a folder of sources into another one, and returns them."""
     registry = pathlib.Path(os.environ.get("CARGO_HOME", pathlib.Path.home() / ".cargo"))
     remaps = [f"--remap-path-prefix={source}=demask", f"--remap-path-prefix={registry}=cargo"]
     environment = dict(os.environ, CARGO_TARGET_DIR=str(folder), CARGO_ENCODED_RUSTFLAGS="\x1f".join(remaps))
@@ -51,32 +53,34 @@ def build(target, source, folder):
         environment[f"CC_{target}"] = compiler
         if "musl" not in target:
             environment[f"CARGO_TARGET_{target.upper().replace('-', '_')}_LINKER"] = compiler
-    command = ["cargo", "build", "--profile", "dist", "--locked", "-p", "demask-cli", "--target", target]
-    if "musl" in target:
-        # A static program cannot load a GPU's driver.
-        command += ["--no-default-features"]
-    subprocess.run(command, check=True, cwd=source, env=environment)
-    name = "demask.exe" if "windows" in target else "demask"
-    return folder / target / "dist" / name
+    command = ["cargo", "build", "--profile", "dist", "--locked", "--target", target]
+    for package in PROGRAMS.values():
+        command += ["-p", f"demask-{package}"]
+    subprocess.run(command + features(target), check=True, cwd=source, env=environment)
+    end = ".exe" if "windows" in target else ""
+    return [folder / target / "dist" / (name + end) for name in PROGRAMS]
 
 
-def sbom(target):
-    """What the program is made of: every dependency with its version, licence and checksum, as CycloneDX JSON."""
+def features(target):
+    """A static program cannot load a GPU's driver."""
+    return ["--no-default-features"] if "musl" in target else []
+
+
+def sbom(program, target):
+    """What a program is made of: every dependency with its version, licence and checksum, as CycloneDX JSON."""
     tool = ROOT / "target" / "cyclonedx"
     if not list(tool.glob("bin/cargo-cyclonedx*")):
         told("cargo", "install", "cargo-cyclonedx", "--version", CYCLONEDX, "--locked", "--root", str(tool))
     # One for each package of the workspace, beside its manifest: that of the program is kept.
-    name = f"{target}.cdx"
-    command = [str(next(tool.glob("bin/cargo-cyclonedx*"))), "cyclonedx", "--manifest-path", "crates/cli/Cargo.toml"]
+    name, folder = f"{target}.cdx", f"crates/{PROGRAMS[program.stem]}"
+    command = [str(next(tool.glob("bin/cargo-cyclonedx*"))), "cyclonedx", "--manifest-path", f"{folder}/Cargo.toml"]
     command += ["--format", "json", "--spec-version", "1.5", "--no-build-deps", "--target", target, "--override-filename", name]
-    if "musl" in target:
-        # A static program cannot load a GPU's driver.
-        command += ["--no-default-features"]
+    command += features(target)
     # Without times and random numbers; with paths of this machine, which are taken out.
     environment = dict(os.environ, SOURCE_DATE_EPOCH=told("git", "log", "-1", "--format=%ct"))
     try:
         subprocess.run(command, check=True, cwd=ROOT, env=environment)
-        return (ROOT / "crates/cli" / f"{name}.json").read_text().replace(ROOT.as_uri(), "file:///demask") + "\n"
+        return (ROOT / folder / f"{name}.json").read_text().replace(ROOT.as_uri(), "file:///demask") + "\n"
     finally:
         for made in ROOT.glob(f"crates/*/{name}.json"):
             made.unlink()
@@ -89,7 +93,7 @@ def pages(program, folder):
     (folder / "completions").mkdir()
     for shell in ("bash", "fish", "zsh"):
         text = subprocess.run([program, "completions", shell], check=True, capture_output=True).stdout
-        (folder / "completions" / f"demask.{shell}").write_bytes(text)
+        (folder / "completions" / f"{program.stem}.{shell}").write_bytes(text)
 
 
 def archive(folder, path, when):
@@ -122,7 +126,7 @@ def version():
 
 def pack(target, program, made):
     """Packs a program and what goes with it into a folder; returns the archive and its list of parts."""
-    name = f"demask-{version()}-{target}"
+    name = f"{program.stem}-{version()}-{target}"
     made.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -132,18 +136,20 @@ def pack(target, program, made):
         if target == host() or target == "x86_64-unknown-linux-musl" and host().startswith("x86_64-unknown-linux"):
             pages(program, folder)
         list_of_parts = made / f"{name}.cdx.json"
-        list_of_parts.write_text(sbom(target))
+        list_of_parts.write_text(sbom(program, target))
         packed = made / f"{name}.tar.gz"
         archive(folder, packed, int(told("git", "log", "-1", "--format=%ct")))
     return packed, list_of_parts
 
 
 def make(target):
-    program = build(target, ROOT, ROOT / "target")
-    files = pack(target, program, MADE)
+    files = []
+    for program in build(target, ROOT, ROOT / "target"):
+        files += pack(target, program, MADE)
+        print(f"{target}: {program.name} {program.stat().st_size:,} bytes, archive {files[-2].stat().st_size:,}")
     sums = "".join(f"{digest(path)}  {path.name}\n" for path in files)
     (MADE / f"demask-{version()}-{target}.sha256").write_text(sums)
-    print(f"{target}: program {program.stat().st_size:,} bytes, archive {files[0].stat().st_size:,}\n{sums}", end="")
+    print(sums, end="")
 
 
 def twice(target):
@@ -154,14 +160,16 @@ def twice(target):
         place = pathlib.Path(place)
         source = place / "another-folder" / "demask"
         told("git", "clone", "--quiet", str(ROOT), str(source))
-        programs = [build(target, ROOT, ROOT / "target"), build(target, source, place / "target")]
-        archives = [pack(target, program, place / str(number))[0] for number, program in enumerate(programs)]
+        builds = [build(target, ROOT, ROOT / "target"), build(target, source, place / "target")]
         differs = 0
-        for what, files in (("program", programs), ("archive", archives)):
-            found = [digest(file) for file in files]
-            same = found[0] == found[1]
-            differs |= not same
-            print(f"{target}: {what} {found[0]} and {found[1]}: {'the same' if same else 'not the same'}")
+        for programs in zip(*builds):
+            archives = [pack(target, program, place / str(number))[0] for number, program in enumerate(programs)]
+            for what, files in (("program", programs), ("archive", archives)):
+                found = [digest(file) for file in files]
+                same = found[0] == found[1]
+                differs |= not same
+                outcome = "the same" if same else "not the same"
+                print(f"{target}: {programs[0].name}, {what} {found[0]} and {found[1]}: {outcome}")
     return int(differs)
 
 

@@ -99,7 +99,7 @@ impl Arguments for Cli {
 pub enum Command {
     /// Answer one prompt
     Generate(Box<GenerateArgs>),
-    /// Talk: one line, one message; /reset forgets, /exit ends
+    /// Talk: one line, one message; /reset forgets, /exit ends. On a terminal lines are edited and remembered
     Chat(Box<ChatArgs>),
     /// Serve an OpenAI-compatible API and a page to watch answers being unmasked
     Serve(Box<serve::ServeArgs>),
@@ -136,6 +136,9 @@ pub struct ChatArgs {
     /// Options of the decoding.
     #[command(flatten)]
     pub decode: DecodeArgs,
+    /// Keep no history file: what is typed is forgotten at the end
+    #[arg(long)]
+    pub no_history: bool,
 }
 
 /// `demask inspect`.

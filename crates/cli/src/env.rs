@@ -1,5 +1,7 @@
-//! Environment variables that `serve` and `health` read, beside those of both programs: declared once, with their
+//! Environment variables that `demask` alone reads, beside those of both programs: declared once, with their
 //! documentation. `docs/env.md` is written from both lists.
+
+use std::path::PathBuf;
 
 use demask::SettingError;
 use demask_settings::layers::typed;
@@ -7,12 +9,19 @@ use demask_terminal::env::{Knob, named};
 
 /// A key that clients of `serve` must send, beside those of a file.
 const API_KEY: &str = "DEMASK_API_KEY";
+const STATE_HOME: &str = "XDG_STATE_HOME";
 const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 const WATCHDOG_USEC: &str = "WATCHDOG_USEC";
 const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
-/// Variables of a server.
+/// Variables of the program.
 pub const KNOBS: &[Knob] = &[
+    Knob {
+        name: STATE_HOME,
+        kind: "directory",
+        default: "`$HOME/.local/state`",
+        doc: "Where programs keep what they remember: `chat` the history of what was typed, in `demask/history`.",
+    },
     Knob {
         name: API_KEY,
         kind: "text",
@@ -58,6 +67,13 @@ pub const fn api_key_name() -> &'static str {
     API_KEY
 }
 
+/// The file with the history of what was typed. Where the user has no directory, there is none.
+pub fn history() -> Option<PathBuf> {
+    let absolute = |name| named(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute(STATE_HOME).or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    Some(state.join("demask/history"))
+}
+
 /// The socket of the service manager, if it has started the command.
 pub fn notify_socket() -> Option<std::ffi::OsString> {
     std::env::var_os(NOTIFY_SOCKET).filter(|name| !name.is_empty())
@@ -83,9 +99,7 @@ mod tests {
              Written from `crates/terminal/src/env.rs` and `crates/cli/src/env.rs`; `DEMASK_BLESS=1 cargo test -p demask-cli` \
              writes it again.\n",
         );
-        for (title, knobs) in
-            [("Both programs", demask_terminal::env::KNOBS), ("`demask serve` and `demask health`", KNOBS)]
-        {
+        for (title, knobs) in [("Both programs", demask_terminal::env::KNOBS), ("`demask` alone", KNOBS)] {
             write!(page, "\n## {title}\n\n| variable | values | default | meaning |\n|---|---|---|---|\n").unwrap();
             for Knob { name, kind, default, doc } in knobs {
                 writeln!(page, "| `{name}` | {kind} | {default} | {doc} |").unwrap();

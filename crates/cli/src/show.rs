@@ -1,8 +1,8 @@
 //! An answer while it is made: text as it settles, a drawn canvas, a trace, a bar.
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::{io::Write, mem, ops::ControlFlow, sync::Arc};
 
-use demask::{Event, Generation, Model, Options, Receipt, Request};
+use demask::{Event, Generation, Model, Options, Receipt, Request, TraceLine};
 use demask::{
     TokenId,
     layers::step::NO_TOKEN,
@@ -12,7 +12,7 @@ use demask_terminal::args::in_flags;
 
 use crate::{
     args::command,
-    canvas::{Canvas, Player, Stage, shown},
+    canvas::{Canvas, Player, Stage, picture, shown},
     files::OutFile,
     interrupt::{self, Watched},
     output::{self, Screen},
@@ -26,6 +26,8 @@ pub struct Ways {
     pub watch: bool,
     /// Commits are written here.
     pub trace: Option<OutFile>,
+    /// The canvas is drawn into this one as a picture that moves.
+    pub svg: Option<OutFile>,
 }
 
 /// Shows answers while they are made.
@@ -33,6 +35,8 @@ pub struct Show {
     screen: Screen,
     ways: Ways,
     tracer: Tracer,
+    /// Lines of the trace that the picture shows.
+    pictured: Vec<TraceLine>,
     mask: Option<TokenId>,
     texts: Arc<TokenTexts>,
     player: Option<Player>,
@@ -48,10 +52,11 @@ pub struct Show {
 impl Show {
     /// Creates a show for answers of a model with these options.
     pub fn new(model: &Model, options: &Options, screen: Screen, ways: Ways) -> Self {
-        let needs_texts = ways.watch || ways.trace.is_some();
+        let needs_texts = ways.watch || ways.trace.is_some() || ways.svg.is_some();
         Self {
             screen,
             tracer: Tracer::new(model.info(), options.seed.unwrap_or(0)),
+            pictured: Vec::new(),
             mask: model.info().facts().mask_id,
             texts: if needs_texts { model.texts() } else { Arc::default() },
             player: None,
@@ -76,10 +81,31 @@ impl Show {
         Ok(result?)
     }
 
-    /// Shows what the way has not shown yet, and puts the trace into its place.
+    /// Ends the line of an answer that was interrupted, and returns the text that was seen of it, if there was any.
+    pub fn stop(&mut self) -> anyhow::Result<Option<String>> {
+        let seen = mem::take(&mut self.streamed);
+        if seen.is_empty() {
+            self.screen.remark("interrupted: the message is not part of the conversation");
+            return Ok(None);
+        }
+        output::line("")?;
+        self.screen.remark("interrupted: the conversation goes on with this part of the answer");
+        Ok(Some(seen))
+    }
+
+    /// Returns whether answers are printed as JSON.
+    pub fn is_json(&self) -> bool {
+        self.screen.json
+    }
+
+    /// Shows what the way has not shown yet, and puts the files into their places.
     pub fn finish(mut self, answer: &Generation) -> anyhow::Result<()> {
         if let Some(trace) = self.ways.trace.take() {
             trace.finish()?;
+        }
+        if let Some(mut svg) = self.ways.svg.take() {
+            svg.write_all(picture::animation(&self.pictured, picture::SPEED)?.as_bytes())?;
+            svg.finish()?;
         }
         if self.screen.json {
             return self.json(answer);
@@ -124,10 +150,9 @@ impl Show {
     }
 
     fn show(&mut self, event: &Event) -> anyhow::Result<()> {
-        if let Some(trace) = &mut self.ways.trace
-            && let Some(line) = self.tracer.line(event, &self.texts)
-        {
-            line.write(trace)?;
+        let is_traced = self.ways.trace.is_some() || self.ways.svg.is_some();
+        if let Some(line) = is_traced.then(|| self.tracer.line(event, &self.texts)).flatten() {
+            self.write(line)?;
         }
         match event {
             Event::Started(started) => self.start(&started.canvas, started.prompt_tokens),
@@ -138,6 +163,17 @@ impl Show {
         }
         if let Some(player) = &mut self.player {
             player.event(event, &self.texts)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a line of the trace, and keeps it for the picture.
+    fn write(&mut self, line: TraceLine) -> anyhow::Result<()> {
+        if let Some(trace) = &mut self.ways.trace {
+            line.write(trace)?;
+        }
+        if self.ways.svg.is_some() && picture::shows(&line) {
+            self.pictured.push(line);
         }
         Ok(())
     }

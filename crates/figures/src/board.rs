@@ -3,9 +3,19 @@
 //! A board shows what stands where and what became of it: tokens of a canvas, drafts, games. Boxes of a column are as wide
 //! as its longest text.
 
-use std::fmt::Write;
+use plotters::{
+    element::{PathElement, Rectangle},
+    style::{
+        Color, RGBAColor, RGBColor,
+        text_anchor::{HPos, VPos},
+    },
+};
 
-use super::style;
+use super::{
+    DrawError,
+    draw::{Area, Drawn, document, text},
+    style,
+};
 
 /// Rows of boxes.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -58,63 +68,115 @@ pub enum Tone {
     Wanted,
 }
 
-/// Sizes in pixels: the margin, a line, a letter, the room inside and between boxes, names.
+/// Sizes in pixels: the margin, a line, a box, a letter, the room inside and between boxes, names, and the least width.
 const MARGIN: usize = 18;
 const LINE: usize = 26;
+const BOX: usize = 20;
 const LETTER: usize = 8;
 const INSIDE: usize = 10;
 const BETWEEN: usize = 3;
 const LABELS: usize = 110;
+const LEAST: usize = 400;
 /// Letters of a box at most.
 const MOST_LETTERS: usize = 18;
 
 impl Board {
     /// The picture as one SVG document, readable in bright and dark schemes.
-    pub fn svg(&self) -> String {
-        let mut body = String::new();
-        let mut y = MARGIN + LINE;
-        words(&mut body, MARGIN, y - 8, 17, style::INK, &self.title);
-        let mut x = MARGIN;
+    ///
+    /// # Errors
+    /// If the plotting library refuses it.
+    pub fn svg(&self) -> Result<String, DrawError> {
+        let pieces = self.pieces();
+        let most = pieces.iter().map(|piece| piece.x + piece.width).max().unwrap_or(0);
+        let foot = pieces.iter().map(|piece| piece.y).max().unwrap_or(0) + LINE + MARGIN;
+        let size = ((most.max(LEAST) + MARGIN) as u32, foot as u32);
+        document(&self.title, size, |area| pieces.iter().try_for_each(|piece| piece.draw(area)))
+    }
+
+    /// All boxes and words, each at its place.
+    fn pieces(&self) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        let (mut x, mut y) = (MARGIN, MARGIN + LINE);
         for (tone, meaning) in &self.legend {
-            boxed(&mut body, x, y, 16, &Cell { text: String::new(), tone: *tone });
-            words(&mut body, x + 22, y + 15, 14, style::MUTED, meaning);
+            pieces.push(Piece { x, y, width: 16, tone: Some(*tone), ..Piece::default() });
+            pieces.push(Piece::words(x + 22, y, 14, style::MUTED, meaning));
             x += 22 + (meaning.chars().count() + 3) * LETTER;
         }
         y += LINE + 10;
-        let mut most = x;
-        let mut widths = Vec::new();
+        let mut widths = widths_of(&self.lines);
         for (index, line) in self.lines.iter().enumerate() {
             match line {
                 Line::Heading(text) => {
                     widths = widths_of(&self.lines[index + 1..]);
                     y += 8;
-                    words(&mut body, MARGIN, y + 15, 15, style::INK, text);
+                    pieces.push(Piece::words(MARGIN, y, 15, style::INK, text));
                 }
                 Line::Boxes { label, boxes, note } => {
-                    if widths.is_empty() {
-                        widths = widths_of(&self.lines[index..]);
-                    }
-                    words(&mut body, MARGIN, y + 15, 14, style::MUTED, label);
+                    pieces.push(Piece::words(MARGIN, y, 14, style::MUTED, label));
                     let mut x = MARGIN + LABELS;
-                    for (cell, width) in boxes.iter().zip(&widths) {
-                        boxed(&mut body, x, y, *width, cell);
+                    for (Cell { text, tone }, &width) in boxes.iter().zip(&widths) {
+                        pieces.push(Piece {
+                            width,
+                            tone: Some(*tone),
+                            ..Piece::words(x, y, 13, style::INK, &shortened(text))
+                        });
                         x += width + BETWEEN;
                     }
-                    words(&mut body, x + 8, y + 15, 14, style::MUTED, note);
-                    most = most.max(x + 8 + note.chars().count() * LETTER);
+                    pieces.push(Piece::words(x + 8, y, 14, style::MUTED, note));
                 }
             }
             y += LINE;
         }
-        let (width, height) = (most.max(400) + MARGIN, y + MARGIN);
-        format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-             viewBox=\"0 0 {width} {height}\" role=\"img\">\n<title>{}</title>\n<style>{}</style>\n\
-             <rect width=\"{width}\" height=\"{height}\" fill=\"{}\"/>\n{body}</svg>\n",
-            escaped(&self.title),
-            style::sheet(),
-            style::hex(style::PAPER)
-        )
+        pieces
+    }
+}
+
+/// A box with its text, or words alone.
+#[derive(Default)]
+struct Piece {
+    x: usize,
+    y: usize,
+    width: usize,
+    tone: Option<Tone>,
+    text: String,
+    size: u32,
+    colour: RGBColor,
+}
+
+impl Piece {
+    fn words(x: usize, y: usize, size: u32, colour: RGBColor, text: &str) -> Self {
+        Self { x, y, width: text.chars().count() * LETTER, tone: None, text: visible(text), size, colour }
+    }
+
+    fn draw(&self, area: &Area<'_>) -> Drawn {
+        let [x, y, width, height] = [self.x, self.y, self.width, BOX].map(|pixels| pixels as i32);
+        if let Some(tone) = self.tone {
+            let (fill, edge, thick) = tone.look();
+            let (right, bottom) = (x + width, y + height);
+            area.draw(&Rectangle::new([(x, y), (right, bottom)], fill.filled()))?;
+            // A rectangle's own edge has one width.
+            let around = [(x, y), (right, y), (right, bottom), (x, bottom), (x, y)];
+            area.draw(&PathElement::new(around, edge.stroke_width(thick)))?;
+        }
+        if self.text.is_empty() {
+            return Ok(());
+        }
+        let (across, at) = if self.tone.is_some() { (HPos::Center, x + width / 2) } else { (HPos::Left, x) };
+        area.draw_text(&self.text, &text(self.size, self.colour, across, VPos::Center), (at, y + height / 2))
+    }
+}
+
+impl Tone {
+    /// Colours of the inside and the edge, and the edge's width.
+    fn look(self) -> (RGBAColor, RGBColor, u32) {
+        let [wanted, good, bad] = [0, 2, 4].map(|index| style::SERIES[index]);
+        match self {
+            Self::Empty => (style::GRID.to_rgba(), style::GRID, 1),
+            Self::Known => (style::PAPER.to_rgba(), style::GRID, 1),
+            Self::Good => (good.mix(0.35), good, 1),
+            Self::Bad => (bad.mix(0.35), bad, 1),
+            Self::Wanted => (style::PAPER.to_rgba(), wanted, 2),
+        }
     }
 }
 
@@ -140,56 +202,15 @@ fn shortened(text: &str) -> String {
     letters.into_iter().collect()
 }
 
-fn boxed(body: &mut String, x: usize, y: usize, width: usize, cell: &Cell) {
-    let (paper, grid, ink) = (style::hex(style::PAPER), style::hex(style::GRID), style::INK);
-    let (good, bad) = (style::SERIES[2], style::SERIES[4]);
-    let (fill, stroke, opacity) = match cell.tone {
-        Tone::Empty => (grid.clone(), grid, "1"),
-        Tone::Known => (paper, grid, "1"),
-        Tone::Good => (style::hex(good), style::hex(good), "0.35"),
-        Tone::Bad => (style::hex(bad), style::hex(bad), "0.35"),
-        Tone::Wanted => (paper, style::hex(style::SERIES[0]), "1"),
+/// Text of which all is seen: spaces at its ends, the end of a line, what is no letter at all.
+fn visible(text: &str) -> String {
+    let sign = |letter: char| match letter {
+        '\n' => '\u{21b5}',
+        ' ' => '\u{a0}',
+        letter if letter.is_control() => '\u{b7}',
+        letter => letter,
     };
-    let dashes = if cell.tone == Tone::Wanted { " stroke-dasharray=\"4 2\" stroke-width=\"2\"" } else { "" };
-    let _ = writeln!(
-        body,
-        "<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"20\" rx=\"3\" fill=\"{fill}\" fill-opacity=\"{opacity}\" \
-         stroke=\"{stroke}\"{dashes}/>"
-    );
-    if !cell.text.is_empty() {
-        let middle = x + width / 2;
-        let _ = writeln!(
-            body,
-            "<text x=\"{middle}\" y=\"{}\" font-size=\"13\" text-anchor=\"middle\" fill=\"{}\">{}</text>",
-            y + 15,
-            style::hex(ink),
-            escaped(&shortened(&cell.text))
-        );
-    }
-}
-
-fn words(body: &mut String, x: usize, y: usize, size: usize, colour: plotters::style::RGBColor, text: &str) {
-    if !text.is_empty() {
-        let colour = style::hex(colour);
-        let _ =
-            writeln!(body, "<text x=\"{x}\" y=\"{y}\" font-size=\"{size}\" fill=\"{colour}\">{}</text>", escaped(text));
-    }
-}
-
-/// Text inside a document: without what is markup, or no character of XML at all.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::new();
-    for letter in text.chars() {
-        match letter {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '\n' => escaped.push('\u{21b5}'),
-            ' ' => escaped.push('\u{a0}'),
-            letter if letter.is_control() => escaped.push('\u{b7}'),
-            letter => escaped.push(letter),
-        }
-    }
-    escaped
+    text.chars().map(sign).collect()
 }
 
 #[cfg(test)]
@@ -212,11 +233,11 @@ mod tests {
                 row(&[cell("long word", Tone::Bad), cell("", Tone::Empty)]),
             ],
         };
-        let svg = board.svg();
+        let svg = board.svg().unwrap();
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
         assert_eq!(svg.matches("<rect ").count(), 1 + 1 + 4, "paper, legend, boxes");
         assert!(
-            svg.contains(">&lt;b>\u{21b5}<") && svg.contains("tokens\u{a0}&lt;") && svg.contains("a\u{a0}&amp;\u{a0}b")
+            svg.contains("\n&lt;b&gt;\u{21b5}\n") && svg.contains("tokens &lt;") && svg.contains("a\u{a0}&amp;\u{a0}b")
         );
         let wide = 9 * LETTER + INSIDE;
         assert_eq!(svg.matches(&format!("width=\"{wide}\"")).count(), 2, "a column is as wide as its longest text");

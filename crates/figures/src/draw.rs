@@ -15,11 +15,11 @@ use thiserror::Error;
 
 use super::{Content, Figure, Join, Panel, Point, Series, axis::Scale, heat, style};
 
-/// A figure that the plotting library refuses.
+/// A picture or page that a library refuses.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{figure} cannot be drawn: {reason}")]
 pub struct DrawError {
-    /// Name of the figure.
+    /// Its title.
     pub figure: String,
     /// The library's words.
     pub reason: String,
@@ -49,10 +49,7 @@ impl Figure {
         let legend = Legend::new(self);
         let rows = self.panels.len().div_ceil(self.columns());
         let height = HEADING + rows as u32 * self.panel_height() + legend.height();
-        let mut text = String::new();
-        self.draw(&legend, SVGBackend::with_string(&mut text, (WIDTH, height)))
-            .map_err(|error| DrawError { figure: self.name.clone(), reason: error.to_string() })?;
-        Ok(dressed(&text, &self.title))
+        document(&self.title, (WIDTH, height), |root| self.draw(&legend, root))
     }
 
     fn columns(&self) -> usize {
@@ -63,27 +60,38 @@ impl Figure {
         if self.panels.len() > 1 { SHARED } else { SINGLE }
     }
 
-    fn draw(&self, legend: &Legend, backend: SVGBackend<'_>) -> Drawn {
-        let root = backend.into_drawing_area();
-        root.fill(&style::PAPER)?;
-        root.draw_text(&self.title, &text(17, style::INK, HPos::Left, VPos::Top), (18, 14))?;
+    fn draw(&self, legend: &Legend, root: &Area<'_>) -> Drawn {
         let (_, body) = root.split_vertically(HEADING);
         let (body, foot) = body.split_vertically(body.dim_in_pixel().1 - legend.height());
         let rows = self.panels.len().div_ceil(self.columns());
         for (panel, area) in self.panels.iter().zip(body.split_evenly((rows, self.columns()))) {
             panel.draw(&area, legend)?;
         }
-        legend.draw(&foot)?;
-        root.present()
+        legend.draw(&foot)
     }
 }
 
-/// Puts the style sheet and the title inside the document.
-fn dressed(svg: &str, title: &str) -> String {
+/// A document of a size with a title, which is drawn and said inside, and the style sheet.
+pub(super) fn document(
+    title: &str,
+    size: (u32, u32),
+    draw: impl FnOnce(&Area<'_>) -> Drawn,
+) -> Result<String, DrawError> {
+    let mut svg = String::new();
+    let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+    let head = text(17, style::INK, HPos::Left, VPos::Top);
+    let drawn =
+        root.fill(&style::PAPER).and_then(|()| root.draw_text(title, &head, (18, 14))).and_then(|()| draw(&root));
+    drawn
+        .and_then(|()| root.present())
+        .map_err(|error| DrawError { figure: title.to_owned(), reason: error.to_string() })?;
+    drop(root);
     let title = title.replace('&', "&amp;").replace('<', "&lt;");
     let head = format!("<title>{title}</title>\n<style>{}</style>\n", style::sheet());
-    let Some((tag, rest)) = svg.split_once(">\n") else { return svg.to_owned() };
-    format!("{tag} role=\"img\">\n{head}{rest}")
+    Ok(match svg.split_once(">\n") {
+        Some((tag, rest)) => format!("{tag} role=\"img\">\n{head}{rest}"),
+        None => svg,
+    })
 }
 
 /// Text of a size and a colour, held at a corner or in the middle.

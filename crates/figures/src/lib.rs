@@ -19,7 +19,7 @@ pub use axis::Axis;
 pub use draw::DrawError;
 
 /// One picture.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Figure {
     /// The name of its files.
     pub name: String,
@@ -44,6 +44,13 @@ pub struct Panel {
     pub content: Content,
 }
 
+impl Panel {
+    /// A panel of points and lines.
+    pub fn series(x: Axis, y: Axis, all: Vec<Series>) -> Self {
+        Self { x, y, content: Content::Series(all) }
+    }
+}
+
 /// Drawing between two axes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
@@ -62,6 +69,21 @@ pub struct Series {
     pub join: Join,
     /// The points, in the order in which they are joined.
     pub points: Vec<Point>,
+}
+
+impl Series {
+    /// A series with a name in the legend; without one if it is empty.
+    pub fn new(label: impl Into<String>, join: Join, points: Vec<Point>) -> Self {
+        Self { label: label.into(), join, points }
+    }
+
+    /// Adds a mark to the series with this label, which is made if there is none.
+    pub fn gather(all: &mut Vec<Self>, label: &str, point: Point) {
+        match all.iter_mut().find(|series| series.label == label) {
+            Some(series) => series.points.push(point),
+            None => all.push(Self::new(label, Join::None, vec![point])),
+        }
+    }
 }
 
 /// Connection of the points of a series.
@@ -91,6 +113,13 @@ pub struct Point {
     pub error: f64,
     /// Text beside it.
     pub mark: String,
+}
+
+impl Point {
+    /// A point without an error and a text.
+    pub fn at(x: f64, y: f64) -> Self {
+        Self { x, y, ..Self::default() }
+    }
 }
 
 /// A value for each cell of a grid.

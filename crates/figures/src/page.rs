@@ -1,85 +1,98 @@
-//! A page of tables and pictures in one file: no script, nothing to fetch, bright and dark.
+//! A page of tables and pictures in one file: no script, nothing to fetch, bright and dark. `page.html.jinja` is its form.
 
-use std::fmt::Write;
+use minijinja::{Environment, Value, context};
 
-use super::Figure;
+use super::{DrawError, Figure};
 
-const STYLE: &str = "\
-:root{color-scheme:light dark;--paper:#fff;--ink:#20242b;--muted:#5b6470;--line:#e3e6ea}\
-@media (prefers-color-scheme:dark){:root{--paper:#14171c;--ink:#e0e4ea;--muted:#9aa3af;--line:#2d333c}}\
-body{background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif;max-width:1080px;margin:2.5rem auto;\
-padding:0 1.25rem}h1{font-size:1.5rem;margin:0}h2{font-size:1.15rem;margin:2.25rem 0 .25rem}p{margin:.25rem 0 .75rem}\
-.muted,figcaption,summary,dd{color:var(--muted)}.wide{overflow-x:auto}\
-table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:14px}\
-th,td{padding:.32rem .7rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}\
-th{font-weight:600;color:var(--muted)}th.left,td.left{text-align:left}\
-figure{margin:2rem 0}svg{max-width:100%;height:auto}figcaption{font-size:14px;max-width:860px}a{color:inherit}dt{font-weight:600}dd{margin:0 0 .4rem}";
+/// The form; the ending makes texts safe.
+const FORM: (&str, &str) = ("page.html", include_str!("page.html.jinja"));
 
 /// A page under construction.
-pub struct Page(String);
+pub struct Page {
+    title: String,
+    about: String,
+    blocks: Vec<Value>,
+}
 
 impl Page {
     /// A page with its title and a line below it.
     pub fn new(title: &str, about: &str) -> Self {
-        let title = escaped(title);
-        Self(format!(
-            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>{title}</title>\n\
-             <style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<p class=\"muted\">{}</p>\n",
-            escaped(about)
-        ))
+        Self { title: title.to_owned(), about: about.to_owned(), blocks: Vec::new() }
     }
 
-    /// A heading.
-    pub fn heading(&mut self, text: &str) {
-        let _ = writeln!(self.0, "<h2>{}</h2>", escaped(text));
+    /// A heading of level 2 or 3.
+    pub fn heading(&mut self, level: usize, text: &str) {
+        self.blocks.push(context! { kind => "heading", level, text });
     }
 
     /// A paragraph.
     pub fn paragraph(&mut self, text: &str) {
-        let _ = writeln!(self.0, "<p class=\"muted\">{}</p>", escaped(text));
+        self.blocks.push(context! { kind => "paragraph", text });
     }
 
     /// A table; the first row is the header, and some columns hold words.
     pub fn table(&mut self, table: &[Vec<String>], words: &[&str]) {
-        let Some(header) = table.first() else { return };
-        let left: Vec<&str> =
-            header.iter().map(|name| if words.contains(&name.as_str()) { " class=\"left\"" } else { "" }).collect();
-        self.0 += "<div class=\"wide\"><table>\n";
-        for (index, row) in table.iter().enumerate() {
-            let tag = if index == 0 { "th" } else { "td" };
-            self.0 += "<tr>";
-            for (cell, left) in row.iter().zip(&left) {
-                let _ = write!(self.0, "<{tag}{left}>{}</{tag}>", escaped(cell));
-            }
-            self.0 += "</tr>\n";
-        }
-        self.0 += "</table></div>\n";
+        let Some((header, rows)) = table.split_first() else { return };
+        let left: Vec<bool> = header.iter().map(|name| words.contains(&name.as_str())).collect();
+        self.blocks.push(context! { kind => "table", header => header.clone(), rows => rows.to_vec(), left });
+    }
+
+    /// Terms with their meanings, folded under a title.
+    pub fn terms(&mut self, title: &str, terms: &[(&str, &str)]) {
+        let terms: Vec<Vec<String>> =
+            terms.iter().map(|&(term, meaning)| vec![term.to_owned(), meaning.to_owned()]).collect();
+        self.blocks.push(context! { kind => "terms", title, terms });
     }
 
     /// A picture inside the page, with its caption and the way to its data.
     pub fn figure(&mut self, figure: &Figure, picture: &str) {
-        let name = escaped(&figure.name);
-        let _ = write!(
-            self.0,
-            "<figure>\n{picture}<figcaption>{} Data: <a href=\"plots/{name}.csv\">{name}.csv</a></figcaption>\n\
-             </figure>\n",
-            escaped(&figure.caption)
-        );
+        let (name, caption) = (figure.name.as_str(), figure.caption.as_str());
+        self.blocks.push(context! { kind => "figure", name, caption, picture });
     }
 
-    /// Markup as it is.
-    pub fn raw(&mut self, markup: &str) {
-        self.0 += markup;
+    /// Lines of a terminal.
+    pub fn lines(&mut self, text: &str) {
+        self.blocks.push(context! { kind => "lines", text });
     }
 
     /// The whole page.
-    pub fn finish(self) -> String {
-        self.0 + "</body>\n</html>\n"
+    ///
+    /// # Errors
+    /// If the form has a mistake.
+    pub fn finish(self) -> Result<String, DrawError> {
+        let Self { title, about, blocks } = self;
+        let (name, form) = FORM;
+        let page = context! { title => title.as_str(), about, blocks };
+        let drawn = Environment::new().render_named_str(name, form, page);
+        // The engine leaves the last line's end out.
+        drawn.map(|page| page + "\n").map_err(|error| DrawError { figure: title, reason: error.to_string() })
     }
 }
 
-/// Text that cannot be taken for markup.
-pub fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_every_block_and_texts_are_no_markup() {
+        let mut page = Page::new("A <b>", "about");
+        page.heading(2, "two");
+        page.heading(3, "three");
+        page.paragraph("said & done");
+        let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
+        page.table(&[row(["run", "s"]), row(["<i>", "1.5"])], &["run"]);
+        page.terms("What <it> means", &[("s", "seconds")]);
+        page.figure(&Figure { name: "x".into(), caption: "seen".into(), ..Figure::default() }, "<svg></svg>\n");
+        page.lines("a\n  b");
+        let text = page.finish().unwrap();
+        let (_, body) = text.split_once("<body>\n").unwrap();
+        let expected = "<h1>A &lt;b&gt;</h1>\n<p class=\"muted\">about</p>\n<h2>two</h2>\n<h3>three</h3>\n\
+                        <p class=\"muted\">said &amp; done</p>\n<div class=\"wide\"><table>\n\
+                        <tr><th class=\"left\">run</th><th>s</th></tr>\n\
+                        <tr><td class=\"left\">&lt;i&gt;</td><td>1.5</td></tr>\n</table></div>\n\
+                        <details><summary>What &lt;it&gt; means</summary><dl>\n<dt>s</dt><dd>seconds</dd>\n</dl></details>\n\
+                        <figure>\n<svg></svg>\n<figcaption>seen Data: <a href=\"plots/x.csv\">x.csv</a></figcaption>\n\
+                        </figure>\n<pre>a\n  b</pre>\n</body>\n</html>\n";
+        assert_eq!(body, expected);
+    }
 }

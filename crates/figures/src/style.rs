@@ -48,7 +48,7 @@ pub fn sheet() -> String {
 }
 
 /// Writes a colour as the SVG backend does.
-pub fn hex(RGBColor(r, g, b): RGBColor) -> String {
+fn hex(RGBColor(r, g, b): RGBColor) -> String {
     format!("#{r:02X}{g:02X}{b:02X}")
 }
 

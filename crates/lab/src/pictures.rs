@@ -4,9 +4,11 @@ use std::path::Path;
 
 use demask::Options;
 use demask::costs::{Costs, Predicted, Subject, estimate::Estimate};
-use demask_figures::{Axis, Content, Figure, Join, Panel, Point, Series, Table, files::write_whole, page::Page};
+use demask_figures::{Axis, Figure, Join, Panel, Point, Series, Table, files::write_whole, page::Page};
 use demask_terminal::told::told;
 use serde_json::json;
+
+use crate::analysis::plot;
 
 /// Lengths that are drawn, as multiples of the one asked for.
 const SCALES: [f64; 7] = [0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
@@ -14,19 +16,15 @@ const SCALES: [f64; 7] = [0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
 /// Writes a page, its data and its plots.
 pub fn write(directory: &Path, subject: &Subject<'_>, costs: &Costs, acceptance: f64) -> anyhow::Result<()> {
     let all = scaled(subject, costs, acceptance)?;
-    let figure = figure(costs, &all);
-    let picture = figure.svg()?;
     let decoding = &costs.estimate.decoding;
     let mut page = Page::new(
         &format!("Costs: {}", costs.model),
         &format!("Decoder {}, cache {}, acceptance {acceptance}.", decoding.decoder, decoding.cache),
     );
-    page.figure(&figure, &picture);
-    page.raw(&format!("<pre>{}</pre>", demask_figures::page::escaped(&told(costs))));
-    write_whole(&directory.join(format!("plots/{}.svg", figure.name)), picture.as_bytes())?;
-    write_whole(&directory.join(format!("plots/{}.csv", figure.name)), figure.data.csv().as_bytes())?;
+    plot(directory, &mut page, &figure(costs, &all))?;
+    page.lines(&told(costs));
     write_whole(&directory.join("cost.json"), format!("{:#}\n", json!({"costs": costs, "lengths": all})).as_bytes())?;
-    write_whole(&directory.join("cost.html"), page.finish().as_bytes())?;
+    write_whole(&directory.join("cost.html"), page.finish()?.as_bytes())?;
     Ok(())
 }
 
@@ -90,12 +88,12 @@ fn figure(costs: &Costs, all: &[Costs]) -> Figure {
     }
     let panels = MEASURES.iter().map(|(name, value)| {
         let series = ways.iter().map(|(label, estimate)| {
-            let point = |estimate: &Estimate| Point { x: length(estimate), y: value(estimate), ..Point::default() };
+            let point = |estimate: &Estimate| Point::at(length(estimate), value(estimate));
             let points = all.iter().filter_map(estimate).map(point).collect();
-            Series { label: label.clone(), join: Join::Line, points }
+            Series::new(label.clone(), Join::Line, points)
         });
         let series = series.filter(|series| !series.points.is_empty()).collect();
-        Panel { x: Axis::log("positions"), y: Axis::log(name), content: Content::Series(series) }
+        Panel::series(Axis::log("positions"), Axis::log(name), series)
     });
     Figure {
         name: "cost_length".to_owned(),

@@ -72,7 +72,11 @@ fn a_trace_is_drawn_as_a_picture_that_moves() {
     let directory = tempfile::tempdir().unwrap();
     let [path, svg] = ["run.jsonl", "run.svg"].map(|name| directory.path().join(name));
     let [path, svg] = [&path, &svg].map(|path| path.to_str().unwrap());
-    demask(&["generate", &questions()[0].0, "-q", "--decoder", "static", "--trace", path]).success();
+    let answered = ["generate", &questions()[0].0, "--json", "--decoder", "static", "--trace", path, "--svg", svg];
+    assert!(demask(&answered).json()["text"].as_str().unwrap().contains("The final answer is"));
+    let at_once = fs::read_to_string(svg).unwrap();
+    assert_eq!(lab(&["trace", path, "--svg", svg]).success(), "");
+    assert_eq!(fs::read_to_string(svg).unwrap(), at_once, "generate --svg draws the same picture");
     assert_eq!(lab(&["trace", path, "--svg", svg, "--speed", "8"]).success(), "");
     let (trace, drawn) = (fs::read_to_string(path).unwrap(), fs::read_to_string(svg).unwrap());
     let forwards = trace.matches("\"event\":\"step\"").count();

@@ -56,6 +56,11 @@ pub fn requested() -> bool {
     REQUESTED.load(Ordering::SeqCst) > 0
 }
 
+/// Goes on as if the user had not asked to stop: what was under way has stopped.
+pub fn forget() {
+    REQUESTED.store(0, Ordering::SeqCst);
+}
+
 /// An error if the user has asked to stop.
 pub fn check() -> Result<(), Interrupted> {
     if requested() { Err(Interrupted) } else { Ok(()) }

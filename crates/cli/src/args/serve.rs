@@ -28,7 +28,7 @@ pub struct ServeArgs {
 /// Ask a server how it is
 #[derive(Debug, Clone, Args)]
 pub struct HealthArgs {
-    /// Server, and the path if it is not /health [default: http://127.0.0.1 with DEMASK_PORT, or port 8080]
+    /// Server, and the path if it is not /health [default: http://127.0.0.1 with DEMASK_PORT, or serve's own port]
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
     /// Seconds that the answer may take [default: 5]

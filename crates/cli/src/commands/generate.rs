@@ -1,5 +1,7 @@
 //! `demask generate`: one prompt, one answer.
 
+use std::path::Path;
+
 use demask::Prompt;
 use demask::{
     Opened,
@@ -42,7 +44,8 @@ pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
     }
     let acceptance = args.acceptance.map(share).transpose()?;
     let device = &settings.device()?;
-    let trace = args.trace.as_deref().filter(|_| !args.explain).map(OutFile::create).transpose()?;
+    let file = |path: Option<&Path>| path.filter(|_| !args.explain).map(OutFile::create).transpose();
+    let (trace, svg) = (file(args.trace.as_deref())?, file(args.svg.as_deref())?);
     let screen = settings.screen;
     let opened = request.open(&settings.source, screen)?;
     if args.explain {
@@ -60,7 +63,7 @@ pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
     if args.drafts {
         answer.session_mut().into_iter().for_each(Session::tell_drafts);
     }
-    let mut show = Show::new(&model, &request.options, screen, Ways { watch: args.watch, trace });
+    let mut show = Show::new(&model, &request.options, screen, Ways { watch: args.watch, trace, svg });
     let answer = show.answer(&model, answer)?;
     show.finish(&answer)
 }

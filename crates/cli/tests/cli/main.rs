@@ -10,4 +10,7 @@ mod operations;
 mod refusals;
 #[cfg(unix)]
 mod serve;
+mod settings;
+#[cfg(unix)]
+mod terminal;
 mod tools;

@@ -304,7 +304,9 @@ fn methods_that_do_not_suit_the_model() {
 fn places_that_cannot_be_written() {
     let missing = "cannot write /nowhere/x: No such file or directory (os error 2)";
     // Known before the model is read: the directory of the model is missing too.
-    refused(&demask(&["generate", "hi", "--model", "nowhere", "--trace", "/nowhere/x"]), 1, missing);
+    for file in ["--trace", "--svg"] {
+        refused(&demask(&["generate", "hi", "--model", "nowhere", file, "/nowhere/x"]), 1, missing);
+    }
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
     refused(

@@ -1,7 +1,7 @@
 //! The pictures of a report: each appears where the sweep has the data for it.
 
 use demask_decode::methods::{DecoderKind, Static};
-use demask_figures::{Axis, Content, Figure, Join, Panel, Point, Series, Table};
+use demask_figures::{Axis, Figure, Join, Panel, Point, Series, Table};
 
 use super::{
     Numbers, Summary, TaskInfo,
@@ -114,20 +114,17 @@ fn accuracy_latency(task: &TaskInfo, rows: &[&Summary], suffix: &str) -> Option<
         ]);
         let decoder = method(&row.decoder);
         let label = if models { format!("{}, {decoder}", row.model) } else { decoder.to_owned() };
-        match all.iter_mut().find(|series| series.label == label) {
-            Some(series) => series.points.push(point),
-            None => all.push(Series { label, join: Join::None, points: vec![point] }),
-        }
+        Series::gather(&mut all, &label, point);
     }
     let best = |&index: &usize| accuracy_point(rows[index].seconds_per_item, rows[index], String::new());
-    all.insert(0, Series { label: String::new(), join: Join::Front, points: front.iter().map(best).collect() });
+    all.insert(0, Series::new("", Join::Front, front.iter().map(best).collect()));
     Some(Figure {
         name: format!("accuracy_latency{suffix}"),
         title: format!("{}: accuracy against latency", task.name),
         caption: "Numbers are those of the table; bars are standard errors; the line is the Pareto front: no run left \
                   of it is as accurate."
             .to_owned(),
-        panels: vec![Panel { x: Axis::log(SECONDS.label), y: ACCURACY.axis(), content: Content::Series(all) }],
+        panels: vec![Panel::series(Axis::log(SECONDS.label), ACCURACY.axis(), all)],
         data,
     })
 }
@@ -158,14 +155,14 @@ fn accuracy_steps(rows: &[Summary]) -> Option<Figure> {
         let rows =
             points.iter().map(|p| vec![group.label.clone(), p.x.to_string(), p.y.to_string(), p.error.to_string()]);
         data.rows.extend(rows);
-        Series { label: group.label.clone(), join: Join::Line, points }
+        Series::new(group.label.clone(), Join::Line, points)
     });
     let series: Vec<Series> = series.collect();
     (!series.is_empty()).then(|| Figure {
         name: "accuracy_steps".to_owned(),
         title: "Accuracy against steps, static decoding".to_owned(),
         caption: "Quantity that ranks predictions, and accuracy by steps; bars are standard errors.".to_owned(),
-        panels: vec![Panel { x: Axis::log("denoising steps"), y: ACCURACY.axis(), content: Content::Series(series) }],
+        panels: vec![Panel::series(Axis::log("denoising steps"), ACCURACY.axis(), series)],
         data,
     })
 }
@@ -185,13 +182,10 @@ fn fewer_steps(task: &TaskInfo, rows: &[&Summary], suffix: &str) -> Option<Figur
     }
     let point = |row: &Summary, mark| accuracy_point(row.seconds_per_item, row, mark);
     let points = plain.iter().map(|row| point(row, format!("{} steps", row.steps))).collect();
-    let mut all = vec![Series { label: "no cache".to_owned(), join: Join::Line, points }];
+    let mut all = vec![Series::new("no cache", Join::Line, points)];
     for row in &cached {
         let (label, point) = (method(&row.cache), point(row, String::new()));
-        match all.iter_mut().find(|series| series.label == label) {
-            Some(series) => series.points.push(point),
-            None => all.push(Series { label: label.to_owned(), join: Join::None, points: vec![point] }),
-        }
+        Series::gather(&mut all, label, point);
     }
     let mut data = Table::new(&["cache", "steps", SECONDS.name, ACCURACY.name, "standard_error_percent"]);
     data.rows.extend(plain.iter().chain(&cached).map(|row| {
@@ -202,7 +196,7 @@ fn fewer_steps(task: &TaskInfo, rows: &[&Summary], suffix: &str) -> Option<Figur
         name: format!("fewer_steps{suffix}"),
         title: format!("{}: a cache, or fewer steps without one", task.name),
         caption: "Static decoding. A cache is worth its name where its point lies above the line.".to_owned(),
-        panels: vec![Panel { x: Axis::log(SECONDS.label), y: ACCURACY.axis(), content: Content::Series(all) }],
+        panels: vec![Panel::series(Axis::log(SECONDS.label), ACCURACY.axis(), all)],
         data,
     })
 }
@@ -219,10 +213,10 @@ fn effects(ablation: &Ablation<'_>) -> Figure {
                 Some(Point { x, y: (metric.value)(row)?, error, mark: String::new() })
             };
             let points = group.points.iter().filter_map(point).collect();
-            Series { label: group.label.clone(), join: Join::Line, points }
+            Series::new(group.label.clone(), Join::Line, points)
         });
         let x = Axis { log: *counts, ..Axis::new(&format!("{method} {parameter}")) };
-        Panel { x, y: metric.axis(), content: Content::Series(series.collect()) }
+        Panel::series(x, metric.axis(), series.collect())
     });
     let mut header = vec!["series", parameter];
     header.extend(EFFECTS.iter().map(|metric| metric.name));

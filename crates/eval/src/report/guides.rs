@@ -1,6 +1,6 @@
 //! Effects of guides and matching rules: the share of the drafts that they accept, and its costs and gains.
 
-use demask_figures::{Axis, Content, Figure, Join, Panel, Point, Series, Table};
+use demask_figures::{Axis, Figure, Panel, Point, Series, Table};
 
 use super::{Summary, TaskInfo, columns::differ};
 
@@ -32,15 +32,12 @@ pub(super) fn guides(task: &TaskInfo, rows: &[&Summary], suffix: &str) -> Option
             let Some(y) = value(row) else { continue };
             let error = if name == HELD[0].0 { 100.0 * row.standard_error } else { 0.0 };
             let point = Point { x, y, error, mark: number.to_string() };
-            match all.iter_mut().find(|series| series.label == label(row)) {
-                Some(series) => series.points.push(point),
-                None => all.push(Series { label: label(row), join: Join::None, points: vec![point] }),
-            }
+            Series::gather(&mut all, &label(row), point);
         }
         let share = |axis: Axis| Axis { most: Some(100.0), ..axis };
         let y = if name == HELD[1].0 { Axis::new(axis) } else { share(Axis::new(axis)) };
         let x = share(Axis::new("drafts that the guide took (%)"));
-        (!all.is_empty()).then_some(Panel { x, y, content: Content::Series(all) })
+        (!all.is_empty()).then_some(Panel::series(x, y, all))
     });
     let panels = panels.collect();
     let mut header = vec!["number", "run", "model", "guide", "acceptance_percent"];
@@ -65,6 +62,8 @@ pub(super) fn guides(task: &TaskInfo, rows: &[&Summary], suffix: &str) -> Option
 
 #[cfg(test)]
 mod tests {
+    use demask_figures::Content;
+
     use super::*;
 
     fn row(run: &str, guide: &str, acceptance: Option<f64>) -> Summary {

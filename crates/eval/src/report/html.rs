@@ -1,11 +1,6 @@
 //! `report.html`: one file without scripts and without anything to fetch.
 
-use std::fmt::Write;
-
-use demask_figures::{
-    Figure,
-    page::{Page, escaped},
-};
+use demask_figures::{DrawError, Figure, page::Page};
 
 use super::{
     Numbers, Summary,
@@ -14,7 +9,7 @@ use super::{
 
 fn sheet(page: &mut Page, sheet: &Sheet) {
     if !sheet.title.is_empty() {
-        page.raw(&format!("<h3>{}</h3>\n", escaped(sheet.title)));
+        page.heading(3, sheet.title);
     }
     if !sheet.note.is_empty() {
         page.paragraph(&sheet.note.replace('`', ""));
@@ -23,7 +18,7 @@ fn sheet(page: &mut Page, sheet: &Sheet) {
 }
 
 /// `report.html`; each figure with its picture.
-pub fn report(numbers: &Numbers, figures: &[Figure], pictures: &[String]) -> String {
+pub fn report(numbers: &Numbers, figures: &[Figure], pictures: &[String]) -> Result<String, DrawError> {
     let mut page = Page::new(&numbers.title(), &format!("{} on {}.", numbers.model, numbers.device));
     if !numbers.heading.about.is_empty() {
         page.paragraph(&numbers.heading.about);
@@ -33,7 +28,7 @@ pub fn report(numbers: &Numbers, figures: &[Figure], pictures: &[String]) -> Str
     }
     for task in &numbers.tasks {
         let rows: Vec<&Summary> = numbers.of_task(task).collect();
-        page.heading(&task.name);
+        page.heading(2, &task.name);
         if rows.is_empty() {
             page.paragraph("No item was judged.");
             continue;
@@ -44,18 +39,14 @@ pub fn report(numbers: &Numbers, figures: &[Figure], pictures: &[String]) -> Str
     }
     let together = over_tasks(numbers);
     if !together.is_empty() {
-        page.heading("All tasks");
+        page.heading(2, "All tasks");
         for one in &together {
             sheet(&mut page, one);
         }
     }
     let all: Vec<&Summary> = numbers.rows.iter().collect();
     if !all.is_empty() {
-        let mut list = String::from("<details><summary>What the columns mean</summary><dl>");
-        for (name, about) in legend(&all) {
-            let _ = write!(list, "<dt>{}</dt><dd>{}</dd>", escaped(name), escaped(about));
-        }
-        page.raw(&(list + "</dl></details>\n"));
+        page.terms("What the columns mean", &legend(&all));
     }
     for (figure, picture) in figures.iter().zip(pictures) {
         page.figure(figure, picture);

@@ -177,7 +177,7 @@ pub fn write(directory: &Path, evaluation: &Evaluation) -> Result<Vec<PathBuf>, 
         files.push((format!("plots/{}.csv", figure.name), figure.data.csv()));
     }
     files.extend(harness::files(evaluation, &numbers));
-    files.push(("report.html".to_owned(), html::report(&numbers, &figures, &pictures)));
+    files.push(("report.html".to_owned(), html::report(&numbers, &figures, &pictures)?));
     // Last: where it stands, everything that it names does.
     files.push(("report.md".to_owned(), markdown(&numbers, &figures)));
     let write = |(name, text): (String, String)| {

@@ -349,7 +349,7 @@ fn likelihood(asking: &Asking) -> Result<LikelihoodOptions, RunError> {
     }
     let defaults = LikelihoodOptions::default();
     Ok(LikelihoodOptions {
-        draws: asking.ask.likelihood_draws.unwrap_or(defaults.draws),
+        draws: asking.ask.likelihood_draws(),
         cfg_scale: asking.options.cfg_scale.unwrap_or(defaults.cfg_scale),
         ..defaults
     })

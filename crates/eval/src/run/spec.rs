@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use demask::{LoadOptions, Options};
+use demask::{LikelihoodOptions, LoadOptions, Options};
 use demask_settings::{names::UnknownName, settings, toml::Place};
 
 use super::RunError;
@@ -91,7 +91,7 @@ settings! {
         /// Way of answering: generate (answers are written), likelihood (of each option, in multiple choice).
         score: String, "NAME" or "generate";
         /// Masks drawn for the likelihood of an option.
-        likelihood_draws: usize, "N" or "128";
+        likelihood_draws: usize = LikelihoodOptions::default().draws, "N";
     }
 }
 

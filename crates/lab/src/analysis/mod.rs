@@ -44,14 +44,20 @@ pub fn write<F: Findings>(directory: &Path, found: &F) -> anyhow::Result<()> {
         page.table(&table, &[first.as_str()]);
     }
     for figure in &found.figures() {
-        let picture = figure.svg()?;
-        write_whole(&directory.join(format!("plots/{}.svg", figure.name)), picture.as_bytes())?;
-        write_whole(&directory.join(format!("plots/{}.csv", figure.name)), figure.data.csv().as_bytes())?;
-        page.figure(figure, &picture);
+        plot(directory, &mut page, figure)?;
     }
     let json = format!("{:#}\n", found.json());
     write_whole(&directory.join(format!("{}.json", F::NAME)), json.as_bytes())?;
-    write_whole(&directory.join(format!("{}.html", F::NAME)), page.finish().as_bytes())?;
+    write_whole(&directory.join(format!("{}.html", F::NAME)), page.finish()?.as_bytes())?;
+    Ok(())
+}
+
+/// Puts a figure into a page, and writes it and its numbers into `plots/`.
+pub fn plot(directory: &Path, page: &mut Page, figure: &Figure) -> anyhow::Result<()> {
+    let picture = figure.svg()?;
+    write_whole(&directory.join(format!("plots/{}.svg", figure.name)), picture.as_bytes())?;
+    write_whole(&directory.join(format!("plots/{}.csv", figure.name)), figure.data.csv().as_bytes())?;
+    page.figure(figure, &picture);
     Ok(())
 }
 

@@ -21,12 +21,9 @@ use crate::{
     output,
 };
 
-/// Steps a second, unless somebody says otherwise.
-const SPEED: f64 = 10.0;
-
 /// Runs the command.
 pub fn run(args: &TraceArgs) -> anyhow::Result<()> {
-    let speed = args.speed.unwrap_or(SPEED);
+    let speed = args.speed.unwrap_or(picture::SPEED);
     if !(speed > 0.0 && speed.is_finite()) {
         return Err(usage(format!("--speed is {speed}, expected steps a second, a number above 0")));
     }
@@ -61,7 +58,7 @@ fn drafts(svg: Option<&Path>, lines: &[TraceLine]) -> anyhow::Result<()> {
 
 /// Draws drafts into a file.
 fn draw_drafts(lines: &[TraceLine], rounds: &[Round], path: &Path) -> anyhow::Result<()> {
-    write(path, &board(&picture::title(lines), rounds).svg())
+    write(path, &board(&picture::title(lines), rounds).svg()?)
 }
 
 /// Writes a picture's file.

@@ -58,8 +58,10 @@ fn a_guide_is_quoted_where_it_disagrees() {
 
 #[test]
 fn drafts_are_drawn() {
-    let svg = board("m", &rounds(&verified())).svg();
+    let svg = board("m", &rounds(&verified())).svg().unwrap();
     // Three rows of the positions from 3 to 5, five boxes of the legend, and the paper.
     assert_eq!(svg.matches("<rect ").count(), 9 + 5 + 1);
-    assert!(svg.contains(">&lt;d><") && svg.contains("draft\u{a0}2") && svg.matches("stroke-dasharray").count() == 3);
+    assert!(
+        svg.contains("&lt;d&gt;") && svg.contains("draft\u{a0}2") && svg.matches("stroke-width=\"2\"").count() == 3
+    );
 }

@@ -30,6 +30,9 @@ pub struct GenerateArgs {
     /// Write one JSON line for each commit
     #[arg(long, value_name = "FILE.jsonl")]
     pub trace: Option<Path>,
+    /// Draw the canvas as it is unmasked into a picture that moves
+    #[arg(long, value_name = "FILE.svg")]
+    pub svg: Option<Path>,
     /// Write what was predicted, too: cost and bench generate --replay follow it
     #[arg(long)]
     pub trace_predictions: bool,

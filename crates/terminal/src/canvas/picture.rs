@@ -26,6 +26,9 @@ const END: &str = "\u{b7}";
 /// Seconds that the finished canvas is shown.
 const REST: f64 = 3.0;
 
+/// Forwards that are shown in a second, where no other speed is asked for.
+pub const SPEED: f64 = 10.0;
+
 /// A position behind the prompt.
 #[derive(Clone, Default)]
 struct Cell {
@@ -61,6 +64,14 @@ pub fn title(lines: &[TraceLine]) -> String {
         Some(TraceLine::Header { model, decoder, cache, .. }) => format!("{model}, decoder {decoder}, cache {cache}"),
         _ => String::new(),
     }
+}
+
+/// Returns whether a picture shows what a line says: of what was predicted and drafted it shows nothing.
+pub fn shows(line: &TraceLine) -> bool {
+    matches!(
+        line,
+        TraceLine::Header { .. } | TraceLine::Commit { .. } | TraceLine::Replace { .. } | TraceLine::Step { .. }
+    )
 }
 
 /// Draws a trace, so many forwards a second.

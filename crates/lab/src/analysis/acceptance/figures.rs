@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use demask_figures::{Axis, Content, Figure, Join, Panel, Point, Series, Table};
+use demask_figures::{Axis, Figure, Join, Panel, Point, Series, Table};
 
 use super::{Acceptance, BINS, Calibration, Rate};
 
@@ -30,32 +30,28 @@ fn rates(found: &Acceptance) -> Figure {
             let numbers = [at + first, rate.accepted, rate.reached, rate.drafted].map(|number| number.to_string());
             std::iter::once(name.to_owned()).chain(numbers).collect()
         }));
-        let series = |label: &str, share: fn(Rate) -> Option<f64>| Series {
-            label: label.to_owned(),
-            join: Join::Line,
-            points: points(rates, first, share),
-        };
-        panels.push(Panel {
-            x: Axis::new(name),
-            y: Axis { most: Some(1.0), ..Axis::showing("share that stood", &[0.0, 1.0]) },
-            content: Content::Series(vec![
+        let series =
+            |label: &str, share: fn(Rate) -> Option<f64>| Series::new(label, Join::Line, points(rates, first, share));
+        panels.push(Panel::series(
+            Axis::new(name),
+            Axis { most: Some(1.0), ..Axis::showing("share that stood", &[0.0, 1.0]) },
+            vec![
                 series("of those that were reached", Rate::of_reached),
                 series("of all that were drafted", Rate::of_all),
-            ]),
-        });
+            ],
+        ));
     }
     let forwards = found.stood.values().sum::<usize>().max(1) as f64;
     data.rows.extend(found.stood.iter().map(|(stood, count)| {
         vec!["forwards with so many".to_owned(), stood.to_string(), count.to_string(), String::new(), String::new()]
     }));
-    let share =
-        |(&stood, &count): (&usize, &usize)| Point { x: stood as f64, y: count as f64 / forwards, ..Point::default() };
+    let share = |(&stood, &count): (&usize, &usize)| Point::at(stood as f64, count as f64 / forwards);
     let stood = found.stood.iter().map(share).collect();
-    panels.push(Panel {
-        x: Axis::new("drafted tokens that stood in a forward"),
-        y: Axis::showing("share of forwards", &[0.0]),
-        content: Content::Series(vec![Series { label: "forwards".to_owned(), join: Join::Line, points: stood }]),
-    });
+    panels.push(Panel::series(
+        Axis::new("drafted tokens that stood in a forward"),
+        Axis::showing("share of forwards", &[0.0]),
+        vec![Series::new("forwards", Join::Line, stood)],
+    ));
     Figure {
         name: "acceptance_drafts".to_owned(),
         title: "Where drafts stand".to_owned(),
@@ -80,11 +76,7 @@ fn points(rates: &BTreeMap<usize, Rate>, first: usize, share: fn(Rate) -> Option
 /// Confidence against the share that was right; the diagonal is what a calibrated model would have.
 fn calibration(found: &Acceptance) -> Figure {
     let mut data = Table::new(&["of", "from", "count", "mean_confidence", "right"]);
-    let mut lines = vec![Series {
-        label: "calibrated".to_owned(),
-        join: Join::Path,
-        points: [0.0, 1.0].map(|at| Point { x: at, y: at, ..Point::default() }).to_vec(),
-    }];
+    let mut lines = vec![Series::new("calibrated", Join::Path, [0.0, 1.0].map(|at| Point::at(at, at)).to_vec())];
     let mut counts = Vec::new();
     for (name, of) in found.calibrations().into_iter().filter(|(_, of)| of.count() > 0) {
         for (from, bin) in BINS.iter().zip(&of.0) {
@@ -92,8 +84,8 @@ fn calibration(found: &Acceptance) -> Figure {
                 bin.means().map_or_else(Default::default, |(mean, right)| (mean.to_string(), right.to_string()));
             data.rows.push(vec![name.to_owned(), from.to_string(), bin.count.to_string(), mean, right]);
         }
-        lines.push(Series { label: name.to_owned(), join: Join::Line, points: reliability(of) });
-        counts.push(Series { label: name.to_owned(), join: Join::Line, points: shares(of) });
+        lines.push(Series::new(name, Join::Line, reliability(of)));
+        counts.push(Series::new(name, Join::Line, shares(of)));
     }
     let unit = |label: &str| Axis { most: Some(1.0), ..Axis::showing(label, &[0.0, 1.0]) };
     Figure {
@@ -104,8 +96,8 @@ fn calibration(found: &Acceptance) -> Figure {
                   the share of each bin."
             .to_owned(),
         panels: vec![
-            Panel { x: unit("mean confidence"), y: unit("share that is right"), content: Content::Series(lines) },
-            Panel { x: unit("mean confidence"), y: Axis::showing("share of all", &[0.0]), content: Content::Series(counts) },
+            Panel::series(unit("mean confidence"), unit("share that is right"), lines),
+            Panel::series(unit("mean confidence"), Axis::showing("share of all", &[0.0]), counts),
         ],
         data,
     }
@@ -121,6 +113,6 @@ fn reliability(of: &Calibration) -> Vec<Point> {
 
 fn shares(of: &Calibration) -> Vec<Point> {
     let all = of.count().max(1) as f64;
-    let point = |bin: &super::Bin| Some(Point { x: bin.means()?.0, y: bin.count as f64 / all, ..Point::default() });
+    let point = |bin: &super::Bin| Some(Point::at(bin.means()?.0, bin.count as f64 / all));
     of.0.iter().filter_map(point).collect()
 }

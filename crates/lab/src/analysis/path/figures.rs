@@ -1,6 +1,6 @@
 //! The pictures of paths: forwards against drafts with the bounds, and forwards of each prompt.
 
-use demask_figures::{Axis, Content, Figure, Join, Panel, Point, Series, Table};
+use demask_figures::{Axis, Figure, Join, Panel, Point, Series, Table};
 
 use super::{Paths, Way};
 
@@ -19,15 +19,15 @@ fn drafts(found: &Paths) -> Figure {
         let told = drafts.map(|drafts| drafts.to_string()).unwrap_or_default();
         data.rows.push(vec![found.name(way), told, mean.to_string()]);
         match drafts {
-            Some(drafts) => curve.push(Point { x: drafts, y: mean, ..Point::default() }),
+            Some(drafts) => curve.push(Point::at(drafts, mean)),
             None => levels.push((found.name(way), mean)),
         }
     }
     let (first, last) = (curve.first().map_or(1.0, |point| point.x), curve.last().map_or(32.0, |point| point.x));
-    let mut series = vec![Series { label: "freedave".to_owned(), join: Join::Line, points: curve }];
+    let mut series = vec![Series::new("freedave", Join::Line, curve)];
     series.extend(levels.into_iter().map(|(label, y)| {
-        let points = [first, last].map(|x| Point { x, y, ..Point::default() }).to_vec();
-        Series { label, join: Join::Path, points }
+        let points = [first, last].map(|x| Point::at(x, y)).to_vec();
+        Series::new(label, Join::Path, points)
     }));
     Figure {
         name: "path_drafts".to_owned(),
@@ -38,11 +38,7 @@ fn drafts(found: &Paths) -> Figure {
              found by a beam search of width {}, so that there may be shorter ways.",
             found.width
         ),
-        panels: vec![Panel {
-            x: Axis::log("drafts d"),
-            y: Axis::showing("forwards", &[0.0]),
-            content: Content::Series(series),
-        }],
+        panels: vec![Panel::series(Axis::log("drafts d"), Axis::showing("forwards", &[0.0]), series)],
         data,
     }
 }
@@ -61,23 +57,16 @@ fn prompts(found: &Paths) -> Figure {
             _ => true,
         };
         if shown {
-            let points = found.of(index).enumerate().map(|(number, forwards)| Point {
-                x: (number + 1) as f64,
-                y: forwards as f64,
-                ..Point::default()
-            });
-            series.push(Series { label: found.name(way), join: Join::Line, points: points.collect() });
+            let points =
+                found.of(index).enumerate().map(|(number, forwards)| Point::at((number + 1) as f64, forwards as f64));
+            series.push(Series::new(found.name(way), Join::Line, points.collect()));
         }
     }
     Figure {
         name: "path_prompts".to_owned(),
         title: "Forwards of each answer".to_owned(),
         caption: "Every way ends with the tokens of static decoding.".to_owned(),
-        panels: vec![Panel {
-            x: Axis::new("prompt"),
-            y: Axis::showing("forwards", &[0.0]),
-            content: Content::Series(series),
-        }],
+        panels: vec![Panel::series(Axis::new("prompt"), Axis::showing("forwards", &[0.0]), series)],
         data,
     }
 }

@@ -70,16 +70,12 @@ fn steps(cells: &Map) -> Figure {
             data.rows.push(row);
         }
         let series = FEATURES.iter().enumerate().map(|(feature, label)| {
-            let point = |(step, means): &(usize, [f64; 4])| Point {
-                x: (step + 1) as f64,
-                y: means[feature],
-                ..Point::default()
-            };
+            let point = |(step, means): &(usize, [f64; 4])| Point::at((step + 1) as f64, means[feature]);
             // A line says where steps go; marks on each of many steps would hide it.
-            Series { label: (*label).to_owned(), join: Join::Path, points: steps.iter().map(point).collect() }
+            Series::new(*label, Join::Path, steps.iter().map(point).collect())
         });
         let (x, y) = (Axis::new(&format!("step ({part})")), Axis::showing(SIMILARITY, &[1.0]));
-        (!steps.is_empty()).then(|| Panel { x, y, content: Content::Series(series.collect()) })
+        (!steps.is_empty()).then(|| Panel::series(x, y, series.collect()))
     });
     let panels = parts.collect();
     Figure {
@@ -102,32 +98,32 @@ fn correlations(stability: &Stability) -> Figure {
     }));
     let mut panels: Vec<Panel> = pairs
         .map(|(stored, feature)| {
-            let point = |means: &[f64; 4]| Point { x: means[stored], y: means[feature], ..Point::default() };
+            let point = |means: &[f64; 4]| Point::at(means[stored], means[feature]);
             let label = FEATURES[feature].to_owned();
-            let series = Series { label, join: Join::Cloud, points: cloud.iter().map(point).collect() };
+            let series = Series::new(label, Join::Cloud, cloud.iter().map(point).collect());
             let r = stability.average_correlations(stored)[feature];
             let r = r.map_or_else(String::new, |r| format!(" (r = {r:.2})"));
-            Panel {
-                x: Axis::new(&format!("cosine of {}", FEATURES[stored])),
-                y: Axis::new(&format!("{}{r}", FEATURES[feature])),
-                content: Content::Series(vec![series]),
-            }
+            Panel::series(
+                Axis::new(&format!("cosine of {}", FEATURES[stored])),
+                Axis::new(&format!("{}{r}", FEATURES[feature])),
+                vec![series],
+            )
         })
         .collect();
     panels.extend(STORED.map(|stored| {
         let series = others(stored).map(|feature| {
             let point = |layer: usize| {
                 let y = stability.correlations(layer, stored)[feature]?;
-                Some(Point { x: layer as f64, y, ..Point::default() })
+                Some(Point::at(layer as f64, y))
             };
             let points = (0..stability.layers).filter_map(point).collect();
-            Series { label: FEATURES[feature].to_owned(), join: Join::Line, points }
+            Series::new(FEATURES[feature], Join::Line, points)
         });
-        Panel {
-            x: Axis::new("layer"),
-            y: Axis::showing(&format!("correlation with {}", FEATURES[stored]), &[1.0]),
-            content: Content::Series(series.collect()),
-        }
+        Panel::series(
+            Axis::new("layer"),
+            Axis::showing(&format!("correlation with {}", FEATURES[stored]), &[1.0]),
+            series.collect(),
+        )
     }));
     Figure {
         name: "stability_correlation".to_owned(),

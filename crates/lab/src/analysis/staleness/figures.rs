@@ -55,14 +55,14 @@ fn lines(found: &Staleness, about: &About, of: impl Fn(&OfCache) -> Vec<(usize, 
                     let numbers = [x.to_string(), mean.to_string(), sum.largest.to_string(), sum.count.to_string()];
                     words.into_iter().chain(numbers).collect()
                 }));
-                let point = |(x, _, mean): &(usize, Sum, f64)| Point { x: *x as f64, y: *mean, ..Point::default() };
+                let point = |(x, _, mean): &(usize, Sum, f64)| Point::at(*x as f64, *mean);
                 // Marks on each of many forwards would hide the line.
                 let join = if told.len() > 24 { Join::Path } else { Join::Line };
-                series.push(Series { label: (*label).to_owned(), join, points: told.iter().map(point).collect() });
+                series.push(Series::new(*label, join, told.iter().map(point).collect()));
             }
             if series.iter().any(|series| !series.points.is_empty()) {
                 let y = Axis::showing(&format!("{DISTANCE}: {name}, {part}"), &[0.0]);
-                panels.push(Panel { x: Axis::new(about.across), y, content: Content::Series(series) });
+                panels.push(Panel::series(Axis::new(about.across), y, series));
             }
         }
     }

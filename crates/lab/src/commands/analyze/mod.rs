@@ -124,7 +124,12 @@ fn refuse(args: &GenerateArgs, refused: &[&str], why: &str) -> anyhow::Result<()
     if let Some(name) = typed.into_iter().find(|name| refused.contains(name)) {
         return Err(usage(format!("{why}: omit {}", flag(name))));
     }
-    let shows = [("--watch", args.watch), ("--trace", args.trace.is_some()), ("--explain", args.explain)];
+    let shows = [
+        ("--watch", args.watch),
+        ("--trace", args.trace.is_some()),
+        ("--svg", args.svg.is_some()),
+        ("--explain", args.explain),
+    ];
     match shows.iter().find(|(_, given)| *given) {
         Some((flag, _)) => Err(usage(format!("{flag} belongs to generate: omit it"))),
         None => Ok(()),
