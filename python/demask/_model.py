@@ -474,10 +474,6 @@ class Model(Closing):
         `allowed_hosts` are names of this host that requests may be sent to (on loopback, its own; elsewhere all), `cors_origins`
         those that pages of other sites may ask from. Raises `OptionsError` if it cannot listen there.
         """
-        if port is not None and (isinstance(port, bool) or not isinstance(port, int)):
-            raise TypeError(f"port is of type {type(port).__name__}, expected a whole number from 0 to 65535")
-        if port is not None and not 0 <= port <= 65535:
-            raise OptionsError(f"port is {port}, expected a whole number from 0 to 65535")
         service = self.service(**bounds)
         hosts = None if allowed_hosts is None else list(allowed_hosts)
         return Server(_native.Server(service._native, host, port, hosts, list(cors_origins)))

@@ -219,7 +219,7 @@ class Server:
     """
     An HTTP server over an engine.
     """
-    def __new__(cls, /, service: Service, host: str | None, port: SupportsIndex | None, hosts: SupportsGetItem[int, str] | None, origins: SupportsGetItem[int, str]) -> Server:
+    def __new__(cls, /, service: Service, host: str | None, port: int | None, hosts: SupportsGetItem[int, str] | None, origins: SupportsGetItem[int, str]) -> Server:
         """
         Listens on an address and serves. `hosts` are names of this host that requests may be sent to, `origins` those that pages
         of other sites may ask from.

@@ -34,7 +34,7 @@ use crate::{
 #[pyclass(frozen, module = "demask._native")]
 pub struct Service {
     engine: Py<Engine>,
-    service: demask_serve::Service,
+    inner: demask_serve::Service,
     router: Router,
     runtime: Arc<Runtime>,
 }
@@ -72,7 +72,7 @@ type Head = (u16, Vec<(String, String)>);
 impl Service {
     /// Returns the service itself, which shares everything with this one.
     pub fn inner(&self) -> demask_serve::Service {
-        self.service.clone()
+        self.inner.clone()
     }
 }
 
@@ -100,7 +100,7 @@ impl Service {
         // What a program reads goes to no socket: each step of an answer may be a message of its own.
         let router = service.router(HttpConfig { stream_interval: Duration::ZERO, ..HttpConfig::default() });
         let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build()?;
-        Ok(Self { engine, service, router, runtime: Arc::new(Runtime(Some(runtime))) })
+        Ok(Self { engine, inner: service, router, runtime: Arc::new(Runtime(Some(runtime))) })
     }
 
     /// Serves one request, once its head is asked for.
@@ -122,13 +122,13 @@ impl Service {
 
     /// Refuses new requests from now on; what is on its way goes on.
     fn drain(&self) {
-        self.service.drain();
+        self.inner.drain();
     }
 
     /// Reports whether a request is on its way.
     #[getter]
     fn busy(&self) -> bool {
-        self.service.is_busy()
+        self.inner.is_busy()
     }
 }
 

@@ -14,7 +14,7 @@ use demask_serve::{ServeOptions, http::Stop};
 use demask_settings::List;
 use pyo3::prelude::*;
 
-use crate::{error::exception, http::Service};
+use crate::{error::exception, http::Service, options::set};
 
 const SERVING: u8 = 0;
 const DRAINING: u8 = 1;
@@ -34,23 +34,25 @@ impl Server {
     /// Listens on an address and serves. `hosts` are names of this host that requests may be sent to, `origins` those that pages
     /// of other sites may ask from.
     #[new]
-    #[pyo3(signature = (service, host, port, hosts, origins))]
+    #[pyo3(signature = (service, host, port: "int | None", hosts, origins))]
     fn new(
         py: Python<'_>,
         service: &Service,
         host: Option<String>,
-        port: Option<u16>,
+        port: Option<Bound<'_, PyAny>>,
         hosts: Option<Vec<String>>,
         origins: Vec<String>,
     ) -> PyResult<Self> {
         let refused = |what: String| exception(py, "OptionsError", &what);
-        let options = ServeOptions {
+        let mut options = ServeOptions {
             host,
-            port,
             allowed_host: hosts.map(List),
             cors_origin: Some(origins).filter(|origins| !origins.is_empty()).map(List),
             ..ServeOptions::default()
         };
+        if let Some(port) = port {
+            set(&mut options, "port", &port)?;
+        }
         let address = options.address().map_err(|error| refused(error.to_string()))?;
         let config = options.http(address.ip()).map_err(|error| refused(error.to_string()))?;
         let server = demask_serve::http::Server::bind(address, service.inner(), config).map_err(|error| {

@@ -182,7 +182,7 @@ impl Metrics {
             ("demask_running", "Requests in the engine", totals.running as u64),
             ("demask_waiting", "Requests that wait for memory", totals.waiting as u64),
             ("demask_oldest_wait_forwards", "Age of the oldest of them", totals.oldest),
-            ("demask_waiting_rows", "Positions of requests that run or wait", totals.waiting_rows as u64),
+            ("demask_waiting_rows", "Positions of requests that run or wait", totals.waiting_rows),
             ("demask_mailboxes", "Requests of the engine that are not over", (totals.running + totals.waiting) as u64),
         ] {
             gauge(registry, name, help, value);

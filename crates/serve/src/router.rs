@@ -1,6 +1,10 @@
 //! The router: layers that every request passes, and a route for each endpoint.
 
-use std::{any::Any, sync::Arc, time::Instant};
+use std::{
+    any::Any,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     Router,
@@ -161,6 +165,7 @@ async fn name_and_log(State(Shared { service, .. }): State<Shared>, mut request:
 }
 
 /// Answers a request whose handler panicked. Nothing that it has touched is looked at again.
+#[expect(clippy::needless_pass_by_value, reason = "what tower-http calls")]
 fn broken(panic: Box<dyn Any + Send>) -> Response {
     Refusal::broken(&said(&*panic)).into_response()
 }
@@ -171,7 +176,7 @@ fn cors(origins: Vec<HeaderValue>) -> CorsLayer {
     CorsLayer::new()
         .allow_methods([Method::GET, Method::POST])
         .allow_headers(AllowHeaders::mirror_request())
-        .max_age(std::time::Duration::from_secs(600))
+        .max_age(Duration::from_mins(10))
         .vary(vary)
         .expose_headers([HeaderName::from_static("x-request-id"), header::RETRY_AFTER])
         .allow_origin(origins)

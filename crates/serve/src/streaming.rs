@@ -48,20 +48,20 @@ pub struct Streaming {
 
 /// The events of a stream, which are in a lane while a long message is written.
 enum Events {
-    Here(EventStream),
+    Here(Box<EventStream>),
     Away(Away),
     /// A message could not be written.
     Gone,
 }
 
-type Away = Pin<Box<dyn Future<Output = Result<(EventStream, Option<Bytes>), Refusal>> + Send>>;
+type Away = Pin<Box<dyn Future<Output = Result<(Box<EventStream>, Option<Bytes>), Refusal>> + Send>>;
 
 impl Streaming {
     /// Puts heartbeats into a stream whenever it was silent for the configured time, and keeps chunks apart.
     pub fn new(events: EventStream, service: &Inner, http: &HttpConfig, key: usize) -> Self {
         let HttpConfig { heartbeat: silence, stream_interval: gap, .. } = *http;
         Self {
-            events: Events::Here(events),
+            events: Events::Here(Box::new(events)),
             lane: service.lanes.answers.clone(),
             key,
             silence,

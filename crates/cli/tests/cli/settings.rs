@@ -15,8 +15,6 @@ use crate::harness::project;
 /// Files of the declarations.
 const DECLARED: [&str; 3] =
     ["crates/demask/src/load_options.rs", "crates/demask/src/options.rs", "crates/serve/src/options.rs"];
-/// Files that may repeat a setting's numbers, and why: Python shows a default in a function's signature.
-const REPEATED: [(&str, &str); 1] = [("python/demask/_engine.py", "port")];
 /// Numbers up to this one are beside anything.
 const COMMON: u64 = 2;
 
@@ -87,7 +85,6 @@ fn no_line_repeats_a_number_of_a_declaration() {
         for (index, line) in code.lines().enumerate() {
             let found = numbers_in(line);
             let told = declared.iter().filter(|(name, numbers)| !found.is_disjoint(numbers) && names(line, name));
-            let told = told.filter(|(name, _)| !REPEATED.contains(&(place.as_str(), name)));
             repeated.extend(told.map(|(name, _)| format!("{place}:{}: {name}: {}", index + 1, line.trim())));
         }
     }
