@@ -176,5 +176,7 @@ class Receipt(_Receipt, total=False):
 
     more: str
     """How to get a longer answer, if this one was cut by its length; names of options stand in backticks."""
+    note: str
+    """Reason why the method wins little on this model, if it is one that it was not trained for."""
     guide: Guided
     """Counts of the guide, if there was one."""
