@@ -33,11 +33,13 @@ from reader import QUESTION, SCENARIOS, ask, choose_model, scenario
 ROOT = pathlib.Path(__file__).resolve().parents[4]
 # The newest form of traces that the page reads, and the one that it writes.
 TRACE_VERSION = int(re.search(r"const VERSION = (\d+);", (ROOT / "crates/serve/src/page/trace.js").read_text())[1])
-# Real servers: a model that sees its whole canvas, one that decodes block by block, one with a guide. The scripted one is
+# Real servers: a model that sees its whole canvas, one that decodes block by block, one that writes
+# from left to right, one with a guide. The scripted one is
 # of kind "mock".
 SERVERS = {
     "full": [],
     "block": ["--model", str(ROOT / "demo/demo-sdar")],
+    "ordinary": ["--model", str(ROOT / "demo/demo-qwen")],
     "guided": ["--guide", str(ROOT / "demo/demo-qwen")],
 }
 
