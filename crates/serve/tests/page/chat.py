@@ -123,6 +123,29 @@ def the_chat_outlives_a_reload(page, server):
 
 
 @scenario("mock")
+def what_there_is_no_room_for_is_left_out(page, server):
+    for question in ["one", "two"]:
+        ask(page, question)
+        page.done()
+    shorter = "value.length > sessionStorage.getItem(key).length - 100"
+    for full, left in [("value.includes('\"top')", ["one", "two"]), (shorter, ["two"])]:
+        page.js("""
+        const set = Storage.prototype.setItem;
+        Storage.prototype.setItem = function (key, value) {
+          if (FULL) throw new DOMException("no room", "QuotaExceededError");
+          return set.call(this, key, value);
+        };
+        """.replace("FULL", full))
+        page.driver.refresh()
+        page.until(f"return document.querySelectorAll('.card').length === {len(left)}", f"{left} are back")
+        page.done()
+        assert [each.text for each in page.all(".question")] == left
+        assert page.canvas(-1) == SENTENCES
+        page.all(".canvas-frame")[-1].send_keys(Keys.ARROW_RIGHT)
+        assert "confidence" in page.one(".inspector").text and "weighed" not in page.one(".inspector").text
+
+
+@scenario("mock")
 def a_question_is_edited(page, server):
     for question in ["first", "second"]:
         ask(page, question)
