@@ -113,7 +113,7 @@ impl Handle {
         submitted.into_iter().map(|answer| Ok(answer?.wait()?)).collect()
     }
 
-    /// Fills the `<mask:N>` holes of a text in place.
+    /// Fills the `<mask:N>` holes of a text in place, or its `[[N]]` holes where it has none of those.
     ///
     /// # Errors
     /// If the model cannot look ahead, or the text has no hole.

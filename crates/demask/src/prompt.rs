@@ -17,7 +17,7 @@ pub enum Prompt {
     Raw(String),
     /// Token ids as they are.
     Tokens(Vec<TokenId>),
-    /// Text without a template, with `<mask:N>` holes to fill. Where part of the text is somebody else's, take
+    /// Text without a template, with `<mask:N>` holes to fill; where there is none, those are `[[N]]`. Where part of the text is somebody else's, take
     /// [`Segments`](Self::Segments): nothing that is written there becomes a hole.
     Infill(String),
     /// Text without a template and holes to fill, in their order.
@@ -44,11 +44,14 @@ impl fmt::Display for Segment {
 }
 
 impl Segment {
-    /// Reads a text with `<mask:N>` holes.
+    /// Reads a text with `<mask:N>` holes, or with `[[N]]` ones: a list in a list of the code around `<mask:N>` is text.
     ///
     /// # Errors
     /// If a hole is not closed, or its size is no number from 1 on.
     fn parse(text: &str) -> Result<Vec<Self>, Error> {
+        if !text.contains("<mask:") {
+            return Ok(Self::parse_brackets(text));
+        }
         let mut segments = Vec::new();
         let mut rest = text;
         while let Some((before, hole)) = rest.split_once("<mask:") {
@@ -59,6 +62,25 @@ impl Segment {
         }
         segments.push(Self::Text(rest.to_owned()));
         Ok(segments)
+    }
+
+    /// Reads a text with `[[N]]` holes. Brackets around no number are text.
+    fn parse_brackets(text: &str) -> Vec<Self> {
+        let mut segments = Vec::new();
+        let mut pieces = text.split("[[");
+        let mut before = pieces.next().unwrap_or_default().to_owned();
+        for piece in pieces {
+            let hole = piece.split_once("]]").and_then(|(count, after)| Some((count.trim().parse().ok()?, after)));
+            if let Some((count, after)) = hole {
+                segments.extend([Self::Text(std::mem::take(&mut before)), Self::Hole(count)]);
+                before.push_str(after);
+            } else {
+                before.push_str("[[");
+                before.push_str(piece);
+            }
+        }
+        segments.push(Self::Text(before));
+        segments
     }
 }
 

@@ -47,6 +47,22 @@ fn pieces_are_filled_as_the_text_with_holes_is() {
 }
 
 #[test]
+fn holes_have_two_spellings_but_one_in_a_text() {
+    let mut model = Model::demo().unwrap();
+    let filled = |text: &str| model.infill(text, &Options::default()).unwrap();
+    let (angles, brackets) = (filled("3+4=<mask:1> [[x]] pears<mask:2>"), filled("3+4=[[1]] [[x]] pears[[ 2 ]]"));
+    assert_eq!((&brackets.tokens, &brackets.holes), (&angles.tokens, &angles.holes));
+    // A list in a list of code that has the other kind of hole stays what it is.
+    let code = filled("a = [[1]]; b = <mask:1>");
+    assert_eq!(code.holes.len(), 1);
+    assert!(code.text.unwrap().starts_with("a = [[1]]; b = "));
+    let zero = refusal(&mut model, Prompt::Infill("3+4=[[0]]".into()));
+    assert_eq!(zero, "\"0\" is not the size of a hole: write <mask:N> with N from 1 to the model's context");
+    let none = refusal(&mut model, Prompt::Infill("3+4=[[x]]".into()));
+    assert_eq!(none, "the text to fill has no hole: write <mask:N> where N tokens are missing");
+}
+
+#[test]
 fn what_a_user_writes_becomes_no_hole() {
     let mut model = Model::demo().unwrap();
     let options = Options::default();

@@ -11,6 +11,8 @@ const PACES = {
   quick: { name: "quick", rate: 24, behind: 2 },
   live: { name: "as it arrives", rate: Infinity, behind: 0 },
 };
+/** Milliseconds of a forward from which an answer needs no slower pace to be followed. */
+const SLOW = 50;
 
 export class Card {
   playing = true;
@@ -23,11 +25,15 @@ export class Card {
   #scheduled = false;
   #told = 0;
   #wasBusy = false;
+  /** Whether the reader chose the pace, and whether all was shown once. */
+  #paced = false;
+  #shown = false;
 
   /** Makes a card. `page` offers `colouring()`, `inspector`, `say(text)`, `tell(text)`, `notify(text)`, `remask(lane, range)`, `canRemask(lane)`,
-   *  `curl(run)` and `prompt(run)`. */
+   *  `curl(run)`, `prompt(run)`, `drawn(card)` and `follow(find)`. */
   constructor(title, runs, page) {
     this.page = page;
+    this.title = title;
     const hooks = {
       inspect: (seen) => page.inspector.show(seen),
       choose: (lane, range) => this.#choose(lane, range),
@@ -64,9 +70,27 @@ export class Card {
     this.changed();
   }
 
-  /** Ends all runs. */
+  /** Says whether an answer that was asked for is still being written, here or by the server. */
+  get writing() {
+    const asked = this.lanes.some((lane) => lane.run.path !== null);
+    return asked && (this.busy || (this.playing && !this.#shown));
+  }
+
+  /** Ends all runs, and shows all that has arrived of them. */
   cancel() {
     for (const lane of this.lanes) if (lane.run.busy) lane.run.cancel();
+    this.rest();
+  }
+
+  /** Shows the end of what has arrived, and stays there. */
+  rest() {
+    this.playing = false;
+    this.jump(Infinity);
+  }
+
+  /** Takes the settled text for said already. */
+  hush() {
+    this.spoken = this.lanes[0].run.recording.text.length;
   }
 
   /** Shows a moment: a number of forwards. */
@@ -89,15 +113,27 @@ export class Card {
     const seconds = Math.min(0.25, (now - this.#last) / 1000);
     this.#last = now;
     const total = this.#total;
+    this.#choosePace();
+    const before = this.playing ? this.playhead : Infinity;
     if (this.playing) this.#advance(seconds, total);
     this.playhead = Math.floor(Math.min(this.#position, total));
     const ended = !this.busy && this.playhead >= total;
     if (ended) this.playing = false;
+    this.#shown ||= ended;
     this.#tellEnd();
-    for (const lane of this.lanes) lane.sync(this.playhead, total, this.page.colouring());
+    for (const lane of this.lanes) lane.sync(this.playhead, total, this.page.colouring(), this.#shown);
     this.#tell(total);
+    this.page.drawn(this);
+    if (this.playhead > before) this.page.follow(() => (ended ? this.element : this.lanes[0].frontier));
     const waiting = this.lanes.some((lane) => lane.run.state === "waiting");
     if (waiting || (this.playing && (this.#position < total || this.busy))) this.changed();
+  }
+
+  /** An answer that comes no faster than one can follow is shown as it arrives, unless the reader chose a pace. */
+  #choosePace() {
+    if (this.#paced || this.pace.value === "live") return;
+    const slow = ({ path, causal, recording }) => path !== null && (causal || recording.forwardMilliseconds > SLOW);
+    if (this.lanes.some((lane) => slow(lane.run))) this.pace.value = "live";
   }
 
   #advance(seconds, total) {
@@ -114,6 +150,7 @@ export class Card {
   #tell(total) {
     const { playhead, busy } = this;
     setText(this.play, this.playing ? "Pause" : "Play");
+    this.element.classList.toggle("without-masks", this.lanes.every((lane) => lane.run.recording.inOrder));
     this.play.disabled = total === 0 && !busy;
     setText(this.moment, `forward ${playhead} of ${total}${busy ? " …" : ""}`);
     this.end.disabled = this.playing ? playhead >= total : playhead >= total && !busy;
@@ -150,13 +187,17 @@ export class Card {
     this.play = button("Pause", () => this.toggle(), { class: "play" });
     this.pace = make("select", { "aria-label": "Pace of the player" },
       ...Object.entries(PACES).map(([value, { name }]) => make("option", { value }, name)));
-    this.pace.addEventListener("change", () => this.changed());
+    this.pace.addEventListener("change", () => {
+      this.#paced = true;
+      this.changed();
+    });
     this.moment = make("span", { class: "moment" }, "forward 0 of 0");
     this.end = button("To the end", () => this.#toEnd());
-    this.stop = button("Cancel", () => this.cancel(), { class: "cancel" });
+    this.stop = button("Stop", () => this.cancel(), { class: "cancel" });
     this.remask = button("Remask selection", () => this.#remask(), { hidden: true, class: "remask" });
+    this.actions = make("span", { class: "actions", hidden: true });
     this.keep = this.lanes.flatMap((lane) => this.#keeping(lane));
-    return make("div", { class: "controls" }, this.play, this.pace, this.moment, this.end, this.stop, this.remask,
+    return make("div", { class: "controls" }, this.play, this.pace, this.moment, this.end, this.stop, this.actions, this.remask,
       make("span", { class: "spring" }), ...this.keep);
   }
 
@@ -220,7 +261,7 @@ export class Card {
   #legend() {
     const swatches = Array.from({ length: 8 }, (_, tone) => make("i", { class: `swatch tone-${tone} settled` }));
     return make("div", { class: "legend" },
-      make("span", { class: "sample mask" }), make("span", {}, "mask"),
+      make("span", { class: "of-masks" }, make("span", { class: "sample mask" }), "mask"),
       make("span", { class: "sample tone-2 loose" }), make("span", {}, "committed"),
       make("span", { class: "sample tone-2 settled" }), make("span", {}, "settled"),
       make("span", { class: "scale" }, make("span", { class: "scale-from" }), ...swatches,

@@ -4,7 +4,7 @@ import { button, make, percent, setText, short } from "./elements.js";
 import { Timeline } from "./timeline.js";
 import { TokenCanvas } from "./tokens.js";
 
-const FINISHES = { stop: "ended by itself", length: "ended at its length" };
+const FINISHES = { stop: "ended by itself", length: "ended at its length", filled: "filled" };
 
 export class Lane {
   #counters = new Map();
@@ -28,16 +28,22 @@ export class Lane {
     this.#show();
   }
 
-  /** Draws the state after a number of forwards. */
-  sync(playhead, total, colouring) {
+  /** Draws the state after a number of forwards. `shown` says whether the last one was shown before. */
+  sync(playhead, total, colouring, shown) {
     if (this.recording !== this.run.recording) this.#show();
+    this.element.classList.toggle("in-order", this.recording.inOrder);
     this.tokens.sync(playhead, colouring);
     this.timeline.sync(playhead, total, colouring);
     this.#count(playhead);
-    this.#tell();
+    this.#tell(shown);
     // What decodes is known best by the server: infilling has other defaults than chat.
     const { decoder, cache } = this.recording.facts;
     if (decoder !== "") setText(this.title, [decoder, cache].filter(Boolean).join(" · "));
+  }
+
+  /** Where the text is being written, as an element; null before there is any. */
+  get frontier() {
+    return this.tokens.frontier;
   }
 
   /** Takes the run's recording, which a retry makes anew. */
@@ -98,7 +104,7 @@ export class Lane {
     return (this.#sums = sums);
   }
 
-  #tell() {
+  #tell(shown) {
     const { state, error, retryAt } = this.run;
     this.element.classList.toggle("busy", state === "sent" || state === "running");
     const waiting = state === "waiting";
@@ -109,7 +115,7 @@ export class Lane {
     }
     this.#message.hidden = state !== "failed";
     setText(this.#message, state === "failed" ? error : "");
-    setText(this.#status, this.#words());
+    setText(this.#status, state === "done" && !shown ? "showing …" : this.#words());
   }
 
   /** How the run ended, with its figures. */
@@ -124,7 +130,7 @@ export class Lane {
       case "sent": return "in the queue …";
       case "running": return `decoding …${dropped}`;
       case "waiting": return "waiting for a place";
-      case "cancelled": return "cancelled";
+      case "cancelled": return "stopped";
       case "failed": return "failed";
       case "done": return (FINISHES[recording.finishReason] ?? "") + dropped;
       default: return "";

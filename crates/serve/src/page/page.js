@@ -1,24 +1,31 @@
 // The playground: asks the server, and shows how a canvas of masks becomes an answer.
 
 import { Card } from "./page/card.js";
+import { Chat, restoredRun } from "./page/chat.js";
 import { button, make, setText } from "./page/elements.js";
+import { EXAMPLES } from "./page/examples.js";
+import { Follower } from "./page/follow.js";
 import { Inspector } from "./page/inspector.js";
+import { monoNodes } from "./page/mono.js";
 import { chatRequest, curlOf, infillRequest, leadOf, rawRequest, segmentsOf } from "./page/requests.js";
 import { Run, runOfTrace, wordsOf } from "./page/run.js";
 import { Settings } from "./page/settings.js";
 import { ServerError, ask } from "./page/stream.js";
+import { promptTokens, textBefore, textOf } from "./page/texts.js";
 import { FILE_LIMIT, readTrace } from "./page/trace.js";
 
 const find = (id) => document.getElementById(id);
 const KEY = "demask-api-key";
 const MODES = {
-  chat: { label: "Message", action: "Send", hint: "Enter sends, Shift+Enter begins a line, Escape cancels", placeholder: "Ask something" },
+  chat: { label: "Message", action: "Send", hint: "Enter sends, Shift+Enter begins a line, Escape stops", placeholder: "Ask something" },
   raw: { label: "Text to go on from", action: "Continue", hint: "Ctrl+Enter sends; no chat template is added", placeholder: "Once upon a time" },
-  infill: { label: "Text with holes", action: "Fill", hint: "Ctrl+Enter sends; [[12]] is a hole of 12 tokens", placeholder: "def area(radius):\n    return [[8]]\n" },
+  infill: { label: "Text with holes", action: "Fill", hint: "Ctrl+Enter sends; [[12]] or <mask:12> is a hole of 12 tokens", placeholder: "def area(radius):\n    return [[8]]\n" },
 };
 
-/** What the page knows: the models, the mode, and the turns of the chat. */
-const state = { models: [], mode: "chat", turns: [], drafts: { chat: "", raw: "", infill: "" }, key: "", cards: [] };
+/** What the page knows: the models, the mode, what is being written, and the answers. */
+const state = { models: [], mode: "chat", drafts: { chat: "", raw: "", infill: "" }, key: "", cards: [] };
+const chat = new Chat();
+const follower = new Follower(document.querySelector(".ask"));
 const settings = new Settings(find("settings"));
 
 /** What cards may ask of the page. */
@@ -31,7 +38,9 @@ const page = {
   canRemask: (lane) => settings.facts?.infill === true && lane.run.context !== undefined && !lane.run.busy,
   remask,
   curl: (run) => curlOf(location.href, run, state.key !== ""),
-  prompt: promptTokens,
+  prompt: (run) => promptTokens(run, options()),
+  follow: (find) => follower.keep(find),
+  drawn,
 };
 
 const options = () => ({ key: state.key });
@@ -50,10 +59,8 @@ async function connect() {
     find("model").replaceChildren(...data.map(({ id }) => make("option", { value: id }, id)));
     settings.build(data[0]);
     notify("");
-    find("send").disabled = false;
   } catch (error) {
     settings.build(null);
-    find("send").disabled = true;
     notify(`${wordsOf(error)} Saved traces can be opened all the same.`);
     if (error instanceof ServerError && error.status === 401) find("key-panel").open = true;
   }
@@ -66,11 +73,8 @@ function setMode(mode) {
   state.drafts[state.mode] = text.value;
   state.mode = mode;
   text.value = state.drafts[mode];
-  const { label, action, hint, placeholder } = MODES[mode];
-  setText(find("text-label"), label);
-  setText(find("send"), action);
-  setText(find("hint"), hint);
-  text.placeholder = placeholder;
+  setText(find("text-label"), MODES[mode].label);
+  text.placeholder = MODES[mode].placeholder;
   text.classList.toggle("code", mode === "infill");
   find("hole").hidden = mode !== "infill";
   for (const tab of document.querySelectorAll("[role=tab]")) {
@@ -79,40 +83,145 @@ function setMode(mode) {
     tab.tabIndex = on ? 0 : -1;
   }
   find("composer-panel").setAttribute("aria-labelledby", `tab-${mode}`);
-  const cannot = mode === "infill" && settings.facts?.infill === false;
-  setText(find("mode-note"), cannot ? "This model cannot fill holes: its blocks see only what stands before them." : "");
-  find("send").disabled = cannot || settings.facts === null;
+  settings.tellUsual(mode === "infill");
+  setText(find("mode-note"), cannotFill() ? "This model cannot fill holes: its blocks see only what stands before them." : "");
+  setText(find("demo-note"), `${settings.model} is a small demo: it solves word problems such as the examples, each on its own, and knows nothing else.`);
+  find("demo-note").hidden = !settings.demo || mode !== "chat";
+  find("examples").hidden = !settings.demo;
+  tellComposer();
+}
+
+const cannotFill = () => state.mode === "infill" && settings.facts?.infill === false;
+const canSend = () => settings.facts !== null && !cannotFill();
+
+/** Says what the button and Enter do now: the button stops the answer that is being written. */
+function tellComposer() {
+  const writing = state.cards.at(-1)?.writing ?? false;
+  setText(find("send"), writing ? "Stop" : MODES[state.mode].action);
+  find("send").disabled = !writing && !canSend();
+  setText(find("hint"), chat.editing ? "Sent, this replaces the question and all after it; Escape leaves it" : MODES[state.mode].hint);
+}
+
+/** Follows what a card has become. */
+function drawn(card) {
+  tellComposer();
+  if (card.offer) card.offer();
 }
 
 /** Sends what the composer holds. */
 function submit() {
   const text = find("text").value;
-  if (find("send").disabled || text.trim() === "") return;
-  notify("");
-  try {
-    const lanes = settings.lanes();
+  if (!canSend() || text.trim() === "") return;
+  const last = state.cards.at(-1);
+  if (last?.busy) return notify("An answer is being written: stop it first, with Escape or the button.");
+  if (last?.writing) last.rest();
+  withLanes((lanes) => {
     if (state.mode === "chat") sendChat(text, lanes);
     else if (state.mode === "raw") sendRaw(text, lanes);
     else sendInfill(segmentsOf(text), lanes, "Infilling");
-  } catch (error) {
-    notify(error.message);
+  });
+}
+
+function sendChat(question, lanes) {
+  if (chat.editing) cutFrom(chat.editing);
+  const messages = chat.messages(question, settings.system.value.trim(), settings.demo);
+  const request = (lane) => chatRequest(settings.model, messages, lane, settings.alternativesWanted);
+  const turn = newTurn(question);
+  const runs = start(lanes, request, { messages, turn });
+  turn.answer = () => runs[0].recording.text;
+  find("text").value = "";
+  show("Answer", runs);
+}
+
+/** Adds a turn to the chat, and its question to the page. */
+function newTurn(question) {
+  const element = make("div", { class: "question" }, ...monoNodes(question));
+  const turn = { question, element: make("div", { class: "turn" }, element), cards: [], answer: () => "" };
+  turn.element.append(button("Edit", () => edit(turn), { class: "small" }));
+  find("answers").append(turn.element);
+  chat.turns.push(turn);
+  return turn;
+}
+
+/** Puts a question into the box again. */
+function edit(turn) {
+  setMode("chat");
+  chat.editing = turn;
+  find("text").value = turn.question;
+  find("text").focus();
+  tellComposer();
+}
+
+/** Leaves a question as it was. */
+function leaveEdit() {
+  chat.editing = null;
+  find("text").value = "";
+  tellComposer();
+}
+
+/** Takes a turn and all after it off the page. */
+function cutFrom(turn) {
+  for (const { element, cards } of chat.cut(turn)) {
+    for (const card of cards) drop(card);
+    element.remove();
   }
 }
 
-function sendChat(text, lanes) {
-  const history = state.turns.filter((turn) => turn.answer() !== "").flatMap((turn) => [
-    { role: "user", content: turn.question },
-    { role: "assistant", content: turn.answer() },
-  ]);
-  const messages = [...history, { role: "user", content: text }];
-  const request = (lane) => chatRequest(settings.model, messages, lane, settings.alternativesWanted);
-  const turn = { question: text };
-  const runs = start(lanes, request, { messages, turn });
-  turn.answer = () => runs[0].recording.text;
-  state.turns.push(turn);
-  find("text").value = "";
-  find("answers").append(make("p", { class: "question" }, text));
-  show("Answer", runs);
+function drop(card) {
+  card.cancel();
+  card.element.remove();
+  state.cards = state.cards.filter((each) => each !== card);
+}
+
+/** Gives a card of a chat its buttons, which are there for the newest answer. */
+function offerMore(card, turn) {
+  const again = button("Regenerate", () => regenerate(turn));
+  const more = button("Continue", () => goOn(turn));
+  card.actions.append(again, more);
+  card.offer = () => {
+    const [{ run }] = card.lanes;
+    const newest = chat.last === turn && turn.cards.at(-1) === card && !card.writing && !run.busy;
+    const cut = run.state === "cancelled" || run.state === "failed" || run.recording.finishReason === "length";
+    again.hidden = !newest || settings.facts === null;
+    more.hidden = again.hidden || !cut || turn.answer() === "";
+    card.actions.hidden = again.hidden;
+  };
+}
+
+/** Asks the last question again. */
+function regenerate(turn) {
+  withLanes((lanes) => {
+    const draft = find("text").value;
+    cutFrom(turn);
+    sendChat(turn.question, lanes);
+    find("text").value = draft;
+  });
+}
+
+/** Lets the model go on with an answer that was cut. */
+async function goOn(turn) {
+  try {
+    const lead = turn.answer();
+    const [{ run }] = turn.cards[0].lanes;
+    const prompt = (await textBefore(run, settings.model, options())) + lead;
+    const request = (lane) => rawRequest(settings.model, prompt, lane, settings.alternativesWanted);
+    const [lane] = settings.lanes();
+    const runs = start([lane], request, { ...run.context, context: prompt }, lead);
+    turn.answer = () => lead + runs[0].recording.text;
+    show("Continued", runs);
+  } catch (error) {
+    notify(wordsOf(error));
+  }
+}
+
+/** Does something with the settings of each lane, or tells which of them cannot be read. */
+function withLanes(use) {
+  notify("");
+  try {
+    use(settings.lanes());
+  } catch (error) {
+    notify(error.message);
+  }
 }
 
 function sendRaw(prompt, lanes) {
@@ -132,20 +241,30 @@ function start(lanes, request, context, lead = "") {
   return lanes.map((lane) => {
     const asked = { ...request(lane), lead, seed: lane.seed, model: settings.model };
     const run = new Run(asked, { key: () => state.key, changed: () => {} });
-    return Object.assign(run, { name: lane.name, context });
+    return Object.assign(run, { name: lane.name, context, causal: settings.facts.attention === "causal" });
   });
 }
 
 /** Puts a card on the page, and lets its runs begin. */
 function show(title, runs) {
-  find("welcome").hidden = true;
   find("settled").replaceChildren();
+  const card = addCard(title, runs);
+  follower.begin();
+  card.element.scrollIntoView({ block: "nearest" });
+  for (const run of runs) if (run.path !== null) run.start();
+}
+
+function addCard(title, runs) {
+  find("welcome").hidden = true;
   const card = new Card(title, runs, page);
+  const turn = runs[0].context?.turn;
+  if (turn) {
+    turn.cards.push(card);
+    offerMore(card, turn);
+  }
   state.cards.push(card);
   find("answers").append(card.element);
-  card.element.scrollIntoView({ block: "nearest" });
-  card.changed();
-  for (const run of runs) if (run.path !== null) run.start();
+  for (const each of state.cards) each.changed();
   return card;
 }
 
@@ -155,9 +274,9 @@ async function remask(lane, [first, last]) {
   const { recording } = run;
   try {
     const ids = Array.from({ length: recording.end }, (_, index) => recording.tokenAt(index));
-    const before = await textOf(ids.slice(0, first));
-    const after = await textOf(ids.slice(last + 1));
-    const context = await textBefore(run);
+    const before = await textOf(ids.slice(0, first), options());
+    const after = await textOf(ids.slice(last + 1), options());
+    const context = await textBefore(run, settings.model, options());
     const hole = { hole: { tokens: last - first + 1 } };
     const segments = [context + before, hole, after].filter((segment) => segment !== "");
     const [settingsOfFirst] = settings.lanes();
@@ -169,37 +288,6 @@ async function remask(lane, [first, last]) {
     if (turn) turn.answer = () => (again.state === "done" ? lead + again.recording.text + after : earlier());
   } catch (error) {
     notify(wordsOf(error));
-  }
-}
-
-/** Returns the text of tokens: from the canvas, or from the server where a character has several tokens. */
-async function textOf(tokens) {
-  if (tokens.every((token) => typeof token?.text === "string")) return tokens.map(({ text }) => text).join("");
-  if (tokens.includes(null)) throw new ServerError("The answer has masks left: it cannot be written again.");
-  const { prompt } = await ask("detokenize", { tokens: tokens.map(({ token }) => token) }, options());
-  return prompt;
-}
-
-/** Returns the text that stood before an answer's canvas, chat template included. */
-async function textBefore(run) {
-  const { context, messages, prompt, before } = run.context;
-  if (context !== undefined) return context;
-  if (prompt !== undefined) return prompt;
-  if (messages === undefined) return leadOf(before);
-  const { tokens } = await ask("tokenize", { model: settings.model, messages }, options());
-  return (await ask("detokenize", { tokens }, options())).prompt;
-}
-
-/** Returns a prompt's token ids for a trace; null if the server does not tell them, or tells of another number. */
-async function promptTokens(run) {
-  const { messages, prompt } = run.context ?? {};
-  const asked = messages ? { messages } : { prompt };
-  if (run.path === "v1/infill" || (!messages && prompt === undefined)) return null;
-  try {
-    const { tokens } = await ask("tokenize", { model: run.model, ...asked }, options());
-    return tokens.length === run.recording.facts.promptTokens ? tokens : null;
-  } catch {
-    return null;
   }
 }
 
@@ -222,7 +310,7 @@ async function openTraces(files) {
 /** Shows runs that are over, below the question that they answer if the trace has it. */
 function showTraces(title, runs) {
   const { question } = runs[0].recording.facts;
-  if (question !== null) find("answers").append(make("p", { class: "question" }, question));
+  if (question !== null) find("answers").append(make("div", { class: "question" }, ...monoNodes(question)));
   show(title, runs);
 }
 
@@ -255,8 +343,10 @@ function setKey() {
 
 function newChat() {
   for (const card of state.cards) card.cancel();
-  Object.assign(state, { turns: [], cards: [] });
+  state.cards = [];
+  if (chat.last) chat.cut(chat.turns[0]);
   find("answers").replaceChildren();
+  tellComposer();
   find("settled").replaceChildren();
   find("welcome").hidden = false;
   find("text").focus();
@@ -266,7 +356,9 @@ function listenToComposer() {
   const text = find("text");
   find("composer").addEventListener("submit", (event) => {
     event.preventDefault();
-    submit();
+    const last = state.cards.at(-1);
+    if (last?.writing) last.cancel();
+    else submit();
   });
   text.addEventListener("keydown", (event) => {
     const plain = state.mode === "chat" && !event.shiftKey;
@@ -321,8 +413,11 @@ function listenToHeader() {
 
 function listenToWindow() {
   addEventListener("keydown", ({ key }) => {
-    if (key === "Escape") state.cards.findLast((card) => card.busy)?.cancel();
+    if (key !== "Escape") return;
+    if (chat.editing) leaveEdit();
+    else state.cards.findLast((card) => card.busy || card.playing)?.cancel();
   });
+  addEventListener("pagehide", keep);
   addEventListener("dragover", (event) => event.preventDefault());
   addEventListener("drop", (event) => {
     event.preventDefault();
@@ -331,6 +426,38 @@ function listenToWindow() {
   const redraw = () => state.cards.forEach((card) => card.changed());
   addEventListener("resize", redraw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+}
+
+/** Keeps the chat for a reload of this tab. */
+function keep() {
+  state.drafts[state.mode] = find("text").value;
+  chat.keep({ system: settings.system.value, mode: state.mode, drafts: state.drafts });
+}
+
+/** Brings back the chat that was there before a reload. */
+function restore() {
+  const { turns = [], system = "", mode = "chat", drafts = state.drafts } = Chat.kept() ?? {};
+  settings.system.value = system;
+  Object.assign(state, { mode, drafts });
+  find("text").value = drafts[mode];
+  for (const { question, answer, cards } of turns) {
+    const turn = newTurn(question);
+    turn.answer = () => answer;
+    for (const { title, runs } of cards) {
+      const card = addCard(title, runs.map((run) => restoredRun(run, turn)));
+      card.hush();
+      card.rest();
+    }
+  }
+}
+
+function offerExamples() {
+  const ask = (question) => {
+    setMode("chat");
+    find("text").value = question;
+    submit();
+  };
+  find("examples").append(...EXAMPLES.map((question) => button(question, () => ask(question), { class: "example" })));
 }
 
 state.key = sessionStorage.getItem(KEY) ?? "";
@@ -342,4 +469,8 @@ listenToComposer();
 listenToTabs();
 listenToHeader();
 listenToWindow();
+offerExamples();
+restore();
+// A touch screen would cover half of the page with its keyboard.
+if (!matchMedia("(pointer: coarse)").matches) find("text").focus({ preventScroll: true });
 connect();

@@ -41,6 +41,11 @@ export class Recording {
   /** Where the forwards of the frame that is taken begin: views may have drawn those before it. */
   #open = 0;
 
+  /** Says whether the answer is written from left to right, one token after the other: nothing is masked then. */
+  get inOrder() {
+    return this.facts.decoder.split(":")[0] === "ar";
+  }
+
   /** NFE so far. */
   get nfe() {
     return this.receipt?.nfe ?? this.#nfe;
@@ -61,12 +66,10 @@ export class Recording {
   get forwardMilliseconds() {
     const { seconds, forwards } = this.receipt ?? {};
     if (seconds?.total && forwards) return (seconds.total * 1000) / forwards;
-    const timed = this.forwards.filter((forward) => forward.at !== null);
-    if (timed.length < 2) return null;
-    const first = timed[0];
-    const last = timed[timed.length - 1];
-    const ran = Math.max(1, this.forwards.indexOf(last) - this.forwards.indexOf(first));
-    return last.at > first.at ? (last.at - first.at) / ran : null;
+    const timed = (forward) => forward.at !== null;
+    const first = this.forwards.find(timed);
+    const last = this.forwards.findLast(timed);
+    return last && last.at > first.at ? (last.at - first.at) / (last.index - first.index) : null;
   }
 
   /** Takes the canvas that the first frame describes. */

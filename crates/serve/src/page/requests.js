@@ -36,11 +36,12 @@ function body(model, what, settings, asked) {
   };
 }
 
-/** Reads text with holes: `[[12]]` is one of twelve tokens.
+/** Reads text with holes: `<mask:12>` is one of twelve tokens, and so is `[[12]]` in a text that has no such mark.
  *  @throws {Error} if there is no hole, or one of no tokens. */
 export function segmentsOf(text) {
-  const parts = text.split(/\[\[\s*(\d+)\s*\]\]/);
-  if (parts.length === 1) throw new Error("There is no hole: write [[12]] where 12 tokens are wanted.");
+  const marked = text.split(/<mask:\s*(\d+)\s*>/);
+  const parts = marked.length > 1 ? marked : text.split(/\[\[\s*(\d+)\s*\]\]/);
+  if (parts.length === 1) throw new Error("There is no hole: write [[12]] or <mask:12> where 12 tokens are wanted.");
   const segments = parts.map((part, index) => (index % 2 === 0 ? part : { hole: { tokens: Number(part) } }));
   if (segments.some((segment) => segment.hole?.tokens === 0)) throw new Error("A hole has 0 tokens: expected 1 or more.");
   return segments.filter((segment) => segment !== "");

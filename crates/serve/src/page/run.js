@@ -84,7 +84,7 @@ export class Run {
     if (chunk.usage) recording.usage = chunk.usage;
     const choice = chunk.choices?.[0];
     recording.text += choice?.delta?.content ?? choice?.text ?? "";
-    if (choice?.finish_reason) recording.finishReason = choice.finish_reason;
+    if (choice?.finish_reason) recording.finishReason = this.path === "v1/infill" ? "filled" : choice.finish_reason;
     const frame = chunk.diffusion;
     if (!frame) return;
     recording.waited ??= at;

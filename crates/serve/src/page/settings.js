@@ -1,6 +1,7 @@
 // The settings of a request, made from what the server says of its models.
 
-import { make } from "./elements.js";
+import { make, setText } from "./elements.js";
+import { isDemo } from "./examples.js";
 
 /** Numbers that a request may set: where they go in the body, and their limits. */
 const NUMBERS = [
@@ -20,6 +21,8 @@ export class Settings {
   constructor(root) {
     this.root = root;
     this.notes = make("p", { class: "quiet" });
+    this.system = make("textarea", { rows: 2, placeholder: "You are a helpful assistant." });
+    this.systemRow = row("System prompt", this.system, "before the first question of a chat");
   }
 
   /** The facts of a model as `/v1/models` tells them; null without a server. */
@@ -31,6 +34,11 @@ export class Settings {
     return this.#model?.id ?? "";
   }
 
+  /** Says whether the model is a demo, which answers each question on its own. */
+  get demo() {
+    return isDemo(this.#model);
+  }
+
   /** Builds the fields for a model. */
   build(model) {
     this.#model = model;
@@ -40,10 +48,14 @@ export class Settings {
     this.#numbers.clear();
     const second = make("div", { class: "method", hidden: true }, ...this.second.rows);
     this.compare = make("input", { type: "checkbox" });
-    this.compare.addEventListener("change", () => (second.hidden = !this.compare.checked));
+    this.compare.addEventListener("change", () => {
+      second.hidden = !this.compare.checked;
+      if (this.first.title() === this.second.title()) this.second.differ(this.first.decoder());
+    });
     this.alternatives = make("input", { type: "checkbox" });
     this.alternatives.checked = true;
     this.root.replaceChildren(
+      this.systemRow,
       this.#length(facts),
       make("div", { class: "method" }, ...this.first.rows),
       ...this.#guide(facts),
@@ -74,6 +86,11 @@ export class Settings {
     return methods.map((method) => {
       return { name: method.title(), body, diffusion: { ...diffusion, ...method.read() }, seed };
     });
+  }
+
+  /** Says what is usual: texts with holes are decoded in another way than others. */
+  tellUsual(holes) {
+    for (const method of [this.first, this.second]) method?.tellUsual(holes);
   }
 
   /** The alternatives that are asked for at each token. */
@@ -129,18 +146,35 @@ export class Settings {
 /** Fields of a decoder with its parameters and a cache. */
 function methodFields(facts, of) {
   const { decoder = "its own", cache = "its own" } = facts.defaults ?? {};
-  const decoders = make("select", {}, make("option", { value: "" }, `usual: ${decoder}`),
-    ...namesOf(facts.decoders).map(optionOf));
+  const [usualDecoder, usualCache] = [make("option", { value: "" }), make("option", { value: "" })];
+  const tellUsual = (holes) => {
+    setText(usualDecoder, holes ? "usual for holes" : `usual: ${decoder}`);
+    setText(usualCache, holes ? "usual for holes" : `usual: ${cache}`);
+  };
+  tellUsual(false);
+  const decoders = make("select", {}, usualDecoder, ...namesOf(facts.decoders).map(optionOf));
   const parameters = make("input", { type: "text", spellcheck: "false", autocomplete: "off", placeholder: "such as tau=0.8" });
-  const caches = make("select", {}, make("option", { value: "" }, `usual: ${cache}`), ...namesOf(facts.caches).map(optionOf));
+  const caches = make("select", {}, usualCache, ...namesOf(facts.caches).map(optionOf));
   const rows = [row(`Decoder${of}`, decoders), row(`Parameters${of}`, parameters, "after the decoder’s colon"),
     row(`Cache${of}`, caches)];
   const enable = () => (parameters.disabled = decoders.value === "");
   decoders.addEventListener("change", enable);
   enable();
   const spec = () => [decoders.value, parameters.value.trim()].filter((part) => part !== "").join(":");
+  const chosen = () => (decoders.value || decoder).split(":")[0];
   return {
     rows,
+    tellUsual,
+    decoder: chosen,
+    /** Chooses another decoder than one: the plainest, or else the first. */
+    differ: (other) => {
+      const names = namesOf(facts.decoders).map(({ name }) => name);
+      const found = ["static", ...names].find((name) => names.includes(name) && name !== other);
+      if (found === undefined) return;
+      decoders.value = found;
+      if (found === "static" && namesOf(facts.caches).some(({ name }) => name === "none")) caches.value = "none";
+      enable();
+    },
     title: () => `${decoders.value === "" ? decoder : spec()} · ${caches.value || cache}`,
     read: () => {
       const methods = {};

@@ -1,6 +1,7 @@
 // The canvas on the page: one span a position, of which only those that change are touched.
 
 import { make, readable, percent, reducedMotion, setText } from "./elements.js";
+import { MonoReader, monoNodes } from "./mono.js";
 import { isSpecial } from "./recording.js";
 
 /** Colours of the scale; page.css has a class for each. */
@@ -31,6 +32,9 @@ export class TokenCanvas {
   #section = null;
   #sectionLength = Infinity;
   #generation = -1;
+  /** Which positions are code or tables: known of those that were settled once. */
+  #mono = [];
+  #reader = new MonoReader();
   #paintedScale = "";
   #listeners;
 
@@ -66,6 +70,11 @@ export class TokenCanvas {
     this.#label(target);
   }
 
+  /** The last token that is settled, as an element; null before there is one. */
+  get frontier() {
+    return this.#spans[Math.min(this.#settled, this.#spans.length) - 1] ?? null;
+  }
+
   /** Marks a range of positions as chosen; null for none. */
   choose(range) {
     const before = this.chosen;
@@ -83,6 +92,8 @@ export class TokenCanvas {
 
   #restart() {
     this.#generation = this.#recording.generation;
+    this.#reader = new MonoReader();
+    this.#mono = [];
     this.#playhead = 0;
     this.#settled = 0;
     this.#tail = Infinity;
@@ -95,7 +106,7 @@ export class TokenCanvas {
     this.#section = make("div", { class: "section" });
     this.picture.append(this.#section);
     if (this.#recording.lead !== "") {
-      this.#section.append(make("span", { class: "lead" }, this.#recording.lead));
+      this.#section.append(make("span", { class: "lead" }, ...monoNodes(this.#recording.lead, this.#reader)));
     }
   }
 
@@ -157,6 +168,13 @@ export class TokenCanvas {
     const [from, to] = [Math.min(settled, this.#settled), Math.max(settled, this.#settled)];
     for (let index = from; index < Math.min(to, this.#spans.length); index += 1) touched.add(index);
     this.#settled = settled;
+    this.#readUpTo(Math.min(settled, this.#spans.length));
+  }
+
+  #readUpTo(settled) {
+    for (let index = this.#mono.length; index < settled; index += 1) {
+      this.#mono.push(this.#reader.take(this.tokenNow(index)?.text ?? ""));
+    }
   }
 
   /** Hides what stands behind the answer's end, once all is done and the last forward is looked at. */
@@ -191,6 +209,7 @@ export class TokenCanvas {
     const span = this.#spans[index];
     const given = this.#recording.given.get(index);
     let name = given ? classOfGiven(given) : this.#classOf(commit, index, colouring, span);
+    if (this.#mono[index]) name += " mono";
     if (index === this.focused) name += " focused";
     if (this.chosen && index >= this.chosen[0] && index <= this.chosen[1]) name += " chosen";
     if (name === this.#classes[index]) return;

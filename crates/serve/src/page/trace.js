@@ -7,14 +7,14 @@ const VERSION = 3;
 /** The largest file that is read, in bytes. */
 export const FILE_LIMIT = 256 * 1024 * 1024;
 
-/** Writes a recording down. Alternatives, settled counts and texts that `demask-lab trace` does without are extra fields,
+/** Writes a recording down, with what else was weighed or without it. Alternatives, settled counts and texts that `demask-lab trace` does without are extra fields,
  *  which it skips. */
-export function writeTrace(recording) {
+export function writeTrace(recording, alternatives = true) {
   const lines = [header(recording)];
   for (const forward of recording.forwards) {
     for (const { index, token, text, confidence, top, step, previous } of forward.commits) {
       const position = index + recording.facts.promptTokens;
-      const rest = { confidence, ...present({ text, top }) };
+      const rest = { confidence, ...present({ text, top: alternatives ? top : null }) };
       if (previous === null) lines.push({ step, position, token, ...rest });
       else lines.push({ event: "replace", step, at: position, from: previous.token, to: token, ...rest });
     }

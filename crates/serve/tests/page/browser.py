@@ -11,6 +11,8 @@ from selenium.webdriver.common.keys import Keys
 
 #: Runs before the page does, and collects what must not happen.
 WATCH = """
+// Each page begins with nothing kept, but what a reload keeps.
+if (location.protocol === "http:" && performance.getEntriesByType("navigation")[0].type === "navigate") sessionStorage.clear();
 window.violations = [];
 document.addEventListener("securitypolicyviolation", (event) =>
   window.violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`));

@@ -1,7 +1,7 @@
 """A server that speaks the playground's wire contract from a script: what it answers is said by the words of the prompt.
 
 Words: `long` (4,000 positions), `slow`, `kill` (the connection breaks in the middle), `fail` (an error chunk in the
-middle), `full` (503 twice before it answers), `refuse` (a 400), `markup` (markup as the model's text), `dribble` (bytes in
+middle), `full` (503 twice before it answers), `refuse` (a 400), `markup` (markup as the model's text), `code` (a fenced block and a table), `short` (ends at its length), `dribble` (bytes in
 odd pieces, with heartbeats), `hush` (the connection ends in order, but before the answer),
 `strict` (refuses to tell alternatives).
 """
@@ -35,7 +35,13 @@ SENTENCES = (
     "That is why the middle of a sentence can stand before its beginning does."
 )
 MARKUP = "Try <script>window.broken = true</script> or <img src=x onerror=\"window.broken = true\"> & see."
+CODE = "So:\n```python\nx = 1\n\ny = 2\n```\nand\n| a | b |\n| 1 | 2 |\nthen."
 PROMPT_TOKENS = 9
+
+
+def causal_facts():
+    facts = {**diffusion_facts(False), "family": "qwen3", "attention": "causal", "decoders": ["ar", "isd"], "caches": ["causal"]}
+    return {**facts, "defaults": {"decoder": "ar", "cache": "causal"}}
 
 
 def diffusion_facts(infill):
@@ -54,6 +60,8 @@ def diffusion_facts(infill):
 
 MODELS = [
     {"id": "mock-llada", "object": "model", "created": 1, "owned_by": "demask", "max_model_len": 8192, "diffusion": diffusion_facts(True)},
+    {"id": "mock-demo", "root": "demo-llada", "object": "model", "created": 1, "owned_by": "demask", "max_model_len": 512, "diffusion": diffusion_facts(True)},
+    {"id": "mock-ar", "object": "model", "created": 1, "owned_by": "demask", "max_model_len": 8192, "diffusion": causal_facts()},
     {"id": "mock-sdar", "object": "model", "created": 1, "owned_by": "demask", "max_model_len": 8192, "diffusion": diffusion_facts(False)},
 ]
 
@@ -84,10 +92,12 @@ class Script:
         chance = random.Random(seed)
         order = sorted(range(len(tokens)), key=lambda place: place / max(1, len(tokens)) + chance.random() * 0.8)
         name = decoder.split(":")[0]
+        if name == "ar":
+            order = list(range(len(tokens)))
         most = {"static": 1, "freedave": 4}.get(name, max(5, len(tokens) // 500 + 3))
         self.forwards = []
         while order:
-            count = 1 if name == "static" else chance.randint(1, most)
+            count = 1 if name in ("static", "ar") else chance.randint(1, most)
             taken, order = order[:count], order[count:]
             drafts = 3 if name == "freedave" else 0
             rejected = max(0, drafts - count + 1) if drafts else 0
@@ -238,14 +248,16 @@ class Answer:
         self.id = mock.vocabulary.id
         self.path, self.body = path, body
         options = body.get("diffusion", {})
-        self.decoder = options.get("decoder", "threshold:tau=0.9")
-        self.cache = options.get("cache", "dual")
-        self.given, self.tokens = [], None
+        usual = next(each for each in MODELS if each["id"] == body["model"])["diffusion"]["defaults"]
+        self.decoder = options.get("decoder", usual["decoder"])
+        self.cache = options.get("cache", usual["cache"])
+        self.given, self.tokens, self.finish = [], None, "stop"
         if "segments" in body:
             self.infill(body["segments"])
         else:
-            text = MARKUP if "markup" in words else SENTENCES
+            text = MARKUP if "markup" in words else CODE if "code" in words else SENTENCES
             self.tokens = tokens_of(text)
+            self.finish = "length" if "short" in words else "stop"
             if "long" in words:
                 self.tokens = (tokens_of(SENTENCES + " ") * 80)[:4000]
             self.places = list(range(len(self.tokens)))
@@ -290,7 +302,7 @@ class Answer:
             text = "".join(self.tokens[told:settled])
             told = settled
             yield sse(self.chunk(frame, text))
-        yield sse(self.chunk(self.end(), "", "stop"))
+        yield sse(self.chunk(self.end(), "", self.finish))
         usage = {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": len(self.tokens), "total_tokens": PROMPT_TOKENS + len(self.tokens)}
         yield sse({"id": "mock-1", "object": "chunk", "created": 1, "model": self.body["model"], "choices": [], "usage": usage})
         yield b"data: [DONE]\n\n"
