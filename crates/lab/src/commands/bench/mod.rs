@@ -9,6 +9,7 @@ use demask::DeviceChoice;
 use demask::DeviceOptions;
 #[cfg(feature = "cuda")]
 use demask_cpu::linear::Products;
+#[cfg(feature = "cuda")]
 use demask_tensor::Dtype;
 use serde::Serialize;
 
