@@ -86,10 +86,14 @@ fn of_repository(id: &str, place: &Path) -> Vec<(String, Option<PathBuf>)> {
 fn has_begun(place: &Path) -> bool {
     let blobs = fs::read_dir(place.join("blobs")).into_iter().flatten().flatten();
     let is_part = |entry: &fs::DirEntry| entry.path().extension().is_some_and(|extension| extension == "part");
-    let weights = fs::read_dir(place.join("snapshots")).into_iter().flatten().flatten();
-    let names = weights.flat_map(|commit| fs::read_dir(commit.path()).into_iter().flatten().flatten());
-    let is_weights = |entry: fs::DirEntry| entry.path().extension().is_some_and(|extension| extension == "safetensors");
-    blobs.into_iter().any(|entry| is_part(&entry)) || names.into_iter().any(is_weights)
+    let is_safetensors =
+        |entry: fs::DirEntry| entry.path().extension().is_some_and(|extension| extension == "safetensors");
+    let has_weights = |commit: &Path| {
+        let safetensors = fs::read_dir(commit).into_iter().flatten().flatten().any(is_safetensors);
+        safetensors || !gguf_models(commit).is_empty()
+    };
+    let mut commits = fs::read_dir(place.join("snapshots")).into_iter().flatten().flatten();
+    blobs.into_iter().any(|entry| is_part(&entry)) || commits.any(|commit| has_weights(&commit.path()))
 }
 
 /// Returns the models of a branch: that of the directory, or each in GGUF files.
