@@ -28,8 +28,11 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Opens a checkpoint. The weights are not read: this takes the time of the small files.
     pub fn open(files: ModelFiles) -> Result<Self, CheckpointError> {
-        let (parts, weights) = match files.whole() {
-            Some((bytes, label)) => Parts::of_gguf(gguf::open(bytes, label, files.family())?, label, files.family()),
+        let (parts, weights) = match files.gguf_parts() {
+            Some(parts) => {
+                let (label, family) = (files.label(""), files.family());
+                Parts::of_gguf(gguf::open(parts, &label, family)?, label, family)
+            }
             None => Parts::of_directory(&files)?,
         };
         let adapter = files.adapter().cloned();
@@ -157,9 +160,9 @@ impl Parts {
         Ok(Self { family, spec, ids, label, tokenizer: None, template, generation, chosen: None, warnings })
     }
 
-    fn of_gguf(file: Gguf, label: &str, choice: Option<&FamilyChoice>) -> (Self, StoredWeights) {
+    fn of_gguf(file: Gguf, label: String, choice: Option<&FamilyChoice>) -> (Self, StoredWeights) {
         let Gguf { family, spec, ids, tokenizer, template, weights } = file;
-        let (label, generation, warnings) = (label.to_owned(), GenerationConfig::default(), Vec::new());
+        let (generation, warnings) = (GenerationConfig::default(), Vec::new());
         let chosen = choice.and_then(FamilyChoice::mask);
         (Self { family, spec, ids, label, tokenizer, template, generation, chosen, warnings }, weights)
     }

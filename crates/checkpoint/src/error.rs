@@ -19,6 +19,33 @@ pub enum CheckpointError {
         /// Argument that was given.
         argument: String,
     },
+    /// An address that is none of the hub.
+    #[error(
+        "{argument:?} is no address of a hub: expected https://huggingface.co/org/name, or one of {endpoint} \
+         (HF_ENDPOINT); fetch other files yourself and name the file"
+    )]
+    ForeignAddress {
+        /// Argument that was given.
+        argument: String,
+        /// Base address of the hub.
+        endpoint: String,
+    },
+    /// A directory with several GGUF files and no safetensors.
+    #[error("{path} has several GGUF files, {found}: name one of its files")]
+    SeveralFiles {
+        /// The directory.
+        path: String,
+        /// The files, with their sizes.
+        found: String,
+    },
+    /// A part of a split GGUF file is not there.
+    #[error("{file} is a part of a split file, and {part} is not beside it: fetch all parts into one folder")]
+    MissingPart {
+        /// The part that is there.
+        file: String,
+        /// The part that is not.
+        part: String,
+    },
     /// A file where a directory was expected.
     #[error(
         "{path} is a file: expected a GGUF file, or the directory that holds it, with config.json beside the weights"
@@ -303,7 +330,14 @@ pub enum CheckpointError {
 impl CheckpointError {
     /// Returns whether the call itself was wrong: a name that names nothing.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::NoSuchModel { .. } | Self::NotADirectory { .. })
+        matches!(
+            self,
+            Self::NoSuchModel { .. }
+                | Self::NotADirectory { .. }
+                | Self::ForeignAddress { .. }
+                | Self::SeveralFiles { .. }
+                | Self::MissingPart { .. }
+        )
     }
 
     /// Returns whether a conversation was wrong: another one has a prompt.

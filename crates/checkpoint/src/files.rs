@@ -1,15 +1,17 @@
 //! Sources of the files of a checkpoint: a directory, one GGUF file, or the binary itself.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use demask_tensor::Bytes;
 
-use crate::{AdapterChoice, CheckpointError, FamilyChoice, template::LONGEST_TEMPLATE};
+use crate::{AdapterChoice, CheckpointError, FamilyChoice, gguf::parts::all_parts, template::LONGEST_TEMPLATE};
 
 /// Returns the most bytes that a text file of a model may have, by its name.
 ///
@@ -44,6 +46,8 @@ pub(crate) fn read_limited(opened: File, file: &str, label: &str) -> Result<Vec<
 pub struct ModelFiles {
     name: String,
     place: Place,
+    /// Headers of weight files that are not here, by name.
+    headers: Arc<BTreeMap<String, Header>>,
     /// Family that the caller chose; none: the files decide.
     family: Option<FamilyChoice>,
     /// Adapter that goes with them.
@@ -71,20 +75,45 @@ impl AdapterFiles {
 enum Place {
     Directory(PathBuf),
     Memory(&'static [(&'static str, &'static [u8])]),
-    Gguf {
-        /// The file as messages call it.
-        label: String,
-        bytes: GgufBytes,
-    },
+    /// A GGUF file, or the parts of a split one in order.
+    Gguf(Vec<GgufPart>),
 }
 
-/// A whole GGUF file.
+/// A weight file of which the header alone is here.
 #[derive(Clone)]
-struct GgufBytes(Bytes);
+struct Header(Bytes);
 
-impl fmt::Debug for GgufBytes {
+impl fmt::Debug for Header {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes", self.0.len())
+        write!(f, "the header of {} bytes", self.0.len())
+    }
+}
+
+/// A GGUF file, or a part of one.
+#[derive(Clone)]
+pub(crate) struct GgufPart {
+    /// The file as messages call it.
+    pub label: String,
+    pub bytes: Bytes,
+}
+
+impl GgufPart {
+    /// Opens a file.
+    pub(crate) fn open(path: &Path) -> Result<Self, CheckpointError> {
+        let label = path.display().to_string();
+        // Pipes and devices count as absent: opening them could wait for ever.
+        if !path.is_file() {
+            return Err(CheckpointError::NoSuchModel { argument: label });
+        }
+        let opened = File::open(path).and_then(|file| Bytes::file(file, label.clone()));
+        let bytes = opened.map_err(|cause| CheckpointError::Io { file: label.clone(), cause })?;
+        Ok(Self { label, bytes })
+    }
+}
+
+impl fmt::Debug for GgufPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} bytes", self.label, self.bytes.len())
     }
 }
 
@@ -102,36 +131,40 @@ impl ModelFiles {
         let whole = if path.file_name().is_some() { None } else { path.canonicalize().ok() };
         let named = whole.as_deref().unwrap_or(path).file_name().map(|name| name.to_string_lossy().into_owned());
         let name = named.unwrap_or_else(|| path.display().to_string());
-        Ok(Self { name, place: Place::Directory(path.to_path_buf()), family: None, adapter: None })
+        Ok(Self::at(name, Place::Directory(path.to_path_buf())))
     }
 
-    /// A GGUF file: everything is in it.
+    /// A GGUF file: everything is in it. A part of a split file stands for all of them, which are beside it.
     pub fn gguf(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
         let path = path.as_ref();
-        let label = path.display().to_string();
-        // Pipes and devices count as absent: opening them could wait for ever.
-        if !path.is_file() {
-            return Err(CheckpointError::NoSuchModel { argument: label });
-        }
-        let opened = File::open(path).and_then(|file| Bytes::file(file, label.clone()));
-        let bytes = opened.map_err(|cause| CheckpointError::Io { file: label.clone(), cause })?;
-        let name = path.file_stem().map_or_else(|| label.clone(), |stem| stem.to_string_lossy().into_owned());
-        Ok(Self { name, place: Place::Gguf { label, bytes: GgufBytes(bytes) }, family: None, adapter: None })
+        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let part = |file: &String| {
+            let part = path.with_file_name(file);
+            if *file != name && !part.is_file() {
+                return Err(CheckpointError::MissingPart { file: path.display().to_string(), part: file.clone() });
+            }
+            GgufPart::open(&part)
+        };
+        let parts = all_parts(&name).iter().map(part).collect::<Result<_, _>>()?;
+        Ok(Self::of_parts(&stem(&name), parts))
     }
 
     /// A GGUF file that is in memory.
     pub fn gguf_bytes(name: &str, bytes: Bytes) -> Self {
-        Self {
-            name: name.to_owned(),
-            place: Place::Gguf { label: name.to_owned(), bytes: GgufBytes(bytes) },
-            family: None,
-            adapter: None,
-        }
+        Self::of_parts(name, vec![GgufPart { label: name.to_owned(), bytes }])
+    }
+
+    pub(crate) fn of_parts(name: &str, parts: Vec<GgufPart>) -> Self {
+        Self::at(name.to_owned(), Place::Gguf(parts))
+    }
+
+    fn at(name: String, place: Place) -> Self {
+        Self { name, place, headers: Arc::default(), family: None, adapter: None }
     }
 
     /// Files in the binary, by name.
     pub fn memory(name: &str, files: &'static [(&'static str, &'static [u8])]) -> Self {
-        Self { name: name.to_owned(), place: Place::Memory(files), family: None, adapter: None }
+        Self::at(name.to_owned(), Place::Memory(files))
     }
 
     /// Renames the files, for example to a hub id instead of the name of its cache directory.
@@ -145,12 +178,19 @@ impl ModelFiles {
         &self.name
     }
 
-    /// The directory, if there is one.
+    /// The directory, or the GGUF file, the first of several parts; nothing if they are in memory.
     pub fn path(&self) -> Option<&Path> {
         match &self.place {
             Place::Directory(path) => Some(path),
-            Place::Memory(_) | Place::Gguf { .. } => None,
+            Place::Gguf(parts) => parts.first().map(|part| Path::new(&part.label)),
+            Place::Memory(_) => None,
         }
+    }
+
+    /// Puts headers of weight files in the place of files that are not here.
+    pub(crate) fn with_headers(self, headers: BTreeMap<String, Bytes>) -> Self {
+        let headers = headers.into_iter().map(|(name, bytes)| (name, Header(bytes))).collect();
+        Self { headers: Arc::new(headers), ..self }
     }
 
     /// Reads them as a family that somebody named, whatever they say; none: they tell.
@@ -180,14 +220,14 @@ impl ModelFiles {
         match &self.place {
             Place::Directory(path) => path.join(file).display().to_string(),
             Place::Memory(_) => format!("{}/{file}", self.name),
-            Place::Gguf { label, .. } => label.clone(),
+            Place::Gguf(parts) => parts.first().map_or_else(String::new, |part| part.label.clone()),
         }
     }
 
-    /// The one file that everything is in, and what messages call it.
-    pub(crate) fn whole(&self) -> Option<(&Bytes, &str)> {
+    /// The GGUF file that everything is in, in its parts.
+    pub(crate) fn gguf_parts(&self) -> Option<&[GgufPart]> {
         match &self.place {
-            Place::Gguf { label, bytes } => Some((&bytes.0, label)),
+            Place::Gguf(parts) => Some(parts),
             _ => None,
         }
     }
@@ -202,19 +242,22 @@ impl ModelFiles {
         match &self.place {
             Place::Directory(_) => self.read_text(file),
             Place::Memory(_) => Ok(self.memory_file(file).map(<[u8]>::to_vec)),
-            Place::Gguf { .. } => Ok(None),
+            Place::Gguf(_) => Ok(None),
         }
     }
 
     /// A weight file, or nothing if there is none.
     pub(crate) fn bytes(&self, file: &str) -> Result<Option<Bytes>, CheckpointError> {
+        if let Some(Header(bytes)) = self.headers.get(file) {
+            return Ok(Some(bytes.clone()));
+        }
         match &self.place {
             Place::Directory(_) => {
                 let Some(opened) = self.open(file)? else { return Ok(None) };
                 Bytes::file(opened, self.label(file)).map(Some).map_err(|cause| self.io(file, cause))
             }
             Place::Memory(_) => Ok(self.memory_file(file).map(Bytes::fixed)),
-            Place::Gguf { .. } => Ok(None),
+            Place::Gguf(_) => Ok(None),
         }
     }
 
@@ -255,75 +298,14 @@ impl ModelFiles {
     }
 }
 
+/// The name of a GGUF file without its end.
+fn stem(name: &str) -> String {
+    Path::new(name).file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned())
+}
+
 /// The directory of contents that a snapshot in a hub's cache links to: `models--org--name/blobs`, beside
 /// `models--org--name/snapshots/COMMIT`.
 fn blobs_of(directory: &Path) -> Option<PathBuf> {
     let snapshots = directory.parent().filter(|parent| parent.ends_with("snapshots"))?;
     snapshots.parent()?.join("blobs").canonicalize().ok()
-}
-
-/// Meaning of a model argument.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ModelLocation {
-    /// A directory of this machine.
-    Directory(PathBuf),
-    /// A GGUF file of this machine.
-    Gguf(PathBuf),
-    /// A repository of the hub.
-    Hub {
-        /// `org/name`.
-        repository: String,
-        /// Branch, tag or commit: what follows `@` in the argument.
-        revision: Option<String>,
-    },
-}
-
-/// Resolves an argument to a directory, a GGUF file or a hub id (`org/name`, `org/name@revision`). A path that exists
-/// on this machine goes first.
-pub fn resolve(argument: &str) -> Result<ModelLocation, CheckpointError> {
-    let path = Path::new(argument);
-    if path.is_dir() {
-        return Ok(ModelLocation::Directory(path.to_path_buf()));
-    }
-    let named = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
-    if path.is_file() {
-        if named || is_gguf(path) {
-            return Ok(ModelLocation::Gguf(path.to_path_buf()));
-        }
-        return Err(CheckpointError::NotADirectory { path: argument.to_owned() });
-    }
-    if named {
-        return Err(CheckpointError::NoSuchModel { argument: argument.to_owned() });
-    }
-    let (repository, revision) = match argument.split_once('@') {
-        Some((repository, revision)) => (repository, Some(revision.to_owned())),
-        None => (argument, None),
-    };
-    if is_repository(repository) && revision.as_deref().is_none_or(is_revision) {
-        return Ok(ModelLocation::Hub { repository: repository.to_owned(), revision });
-    }
-    Err(CheckpointError::NoSuchModel { argument: argument.to_owned() })
-}
-
-/// Reports whether a file starts as GGUF files do, whatever it is called.
-fn is_gguf(path: &Path) -> bool {
-    let mut magic = [0; 4];
-    File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *b"GGUF"
-}
-
-/// Reports whether a text is `org/name` as the hub allows it.
-pub(crate) fn is_repository(text: &str) -> bool {
-    text.split_once('/').is_some_and(|(organisation, name)| is_plain(organisation) && is_plain(name))
-}
-
-/// Reports whether a text can name a revision without leaving the directory of references.
-pub(crate) fn is_revision(text: &str) -> bool {
-    !text.is_empty() && text.len() <= 200 && text.split('/').all(is_plain)
-}
-
-/// Reports whether a text is one safe component of a path.
-pub(crate) fn is_plain(text: &str) -> bool {
-    let allowed = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.');
-    !text.is_empty() && text.len() <= 200 && text.chars().all(allowed) && !text.starts_with('.')
 }

@@ -125,7 +125,7 @@ pub(crate) fn read(bytes: &Bytes, file: &str) -> Result<HashMap<String, TensorIn
 }
 
 /// Length of the header of a file of a size, by the first bytes of the file.
-fn header_length(first: &[u8], size: u64) -> Result<u64, String> {
+pub(crate) fn header_length(first: &[u8], size: u64) -> Result<u64, String> {
     let prefix = first
         .first_chunk::<8>()
         .ok_or_else(|| format!("it has {size} bytes, expected at least the 8 of the header's length"))?;

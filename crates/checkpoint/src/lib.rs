@@ -26,6 +26,7 @@ mod guard;
 mod header;
 mod hub;
 mod located;
+mod location;
 mod said;
 mod special;
 mod template;
@@ -41,12 +42,13 @@ pub use families::{
     UnknownFamily,
 };
 pub use fields::TokenIds;
-pub use files::{AdapterFiles, ModelFiles, ModelLocation, resolve};
+pub use files::{AdapterFiles, ModelFiles};
 pub use generation::GenerationConfig;
-pub use gguf::check_gguf;
+pub use gguf::{check_gguf, parts::GgufModel};
 pub use guard::guarded;
 pub use header::check_safetensors;
-pub use hub::{FetchProgress, HubError, HubOptions, RepositoryKind, fetch, fetch_dataset, locate, locate_adapter};
+pub use hub::{FetchProgress, HubError, HubOptions, RepositoryKind, Survey, Wanted, fetch_dataset, locate, survey};
+pub use location::{HubChoice, ModelLocation, gguf_models, resolve};
 pub use said::Rendered;
 pub use special::SpecialTokens;
 pub use template::{ChatTemplate, Message, RenderOptions};

@@ -12,9 +12,9 @@ use crate::{
     adapter::StoredAdapter,
     families::Rows,
     fields::Fields,
-    files::is_plain,
     header::{self, MOST_TENSORS, TensorInfo},
     located::{Located, dtype_of},
+    location::is_plain,
 };
 
 pub(crate) const SINGLE: &str = "model.safetensors";
@@ -218,9 +218,9 @@ impl StoredWeights {
         Ok(Self { shards, located, unexpected, adapter: None })
     }
 
-    /// Tensors that have been found and checked in one file.
-    pub(crate) fn of_file(bytes: Bytes, located: HashMap<Role, Located>, unexpected: Vec<String>) -> Self {
-        Self { shards: vec![bytes], located, unexpected, adapter: None }
+    /// Tensors that have been found and checked in files.
+    pub(crate) fn of_files(shards: Vec<Bytes>, located: HashMap<Role, Located>, unexpected: Vec<String>) -> Self {
+        Self { shards, located, unexpected, adapter: None }
     }
 
     /// Names of tensors that are in the files and not in the architecture, sorted, each once.

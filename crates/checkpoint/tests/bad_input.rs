@@ -3,7 +3,8 @@
 use std::{fs, path::PathBuf, time::Instant};
 
 use demask_checkpoint::{
-    Checkpoint, CheckpointError, Message, ModelFiles, RenderOptions, ShardIndex, Warning, resolve,
+    Checkpoint, CheckpointError, HubOptions, Message, ModelFiles, ModelLocation, RenderOptions, ShardIndex, Warning,
+    resolve,
 };
 use serde_json::{Map, Value, json};
 
@@ -84,19 +85,24 @@ fn qwen(name: &str) -> Broken {
     Broken::of("golden/ckpt/tiny-qwen2", name)
 }
 
+/// The meaning of an argument; no hub is asked.
+fn resolved(argument: &str) -> Result<ModelLocation, CheckpointError> {
+    resolve(argument, &HubOptions::new("http://127.0.0.1:1", "/nowhere"))
+}
+
 #[test]
 fn no_such_model() {
     let expected = "no model at \"nowhere\": expected a directory with config.json and safetensors, a GGUF file, or a hub id org/name";
-    assert_eq!(resolve("nowhere").unwrap_err().to_string(), expected);
+    assert_eq!(resolved("nowhere").unwrap_err().to_string(), expected);
     assert_eq!(ModelFiles::directory("nowhere").unwrap_err().to_string(), expected);
     for argument in ["", "/no/where", "../x/y", "a/b/c", "a b/c", "a/.b", "a/b@", "a/b@../x"] {
-        assert!(matches!(resolve(argument), Err(CheckpointError::NoSuchModel { .. })), "{argument}");
+        assert!(matches!(resolved(argument), Err(CheckpointError::NoSuchModel { .. })), "{argument}");
     }
-    assert!(format!("{:?}", resolve("org/name@v1").unwrap()).contains("v1"));
-    assert!(matches!(resolve("m.GGUF"), Err(CheckpointError::NoSuchModel { .. })));
+    assert!(format!("{:?}", resolved("org/name@v1").unwrap()).contains("v1"));
+    assert!(matches!(resolved("m.GGUF"), Err(CheckpointError::NoSuchModel { .. })));
     let broken = llada("file");
     let path = broken.0.join(WEIGHTS);
-    assert!(resolve(path.to_str().unwrap()).unwrap_err().to_string().contains("or the directory that holds it"));
+    assert!(resolved(path.to_str().unwrap()).unwrap_err().to_string().contains("or the directory that holds it"));
 }
 
 #[test]

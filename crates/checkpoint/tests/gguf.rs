@@ -1,10 +1,11 @@
 //! GGUF files: one that the format's own package wrote, and broken and hostile ones.
 
 use demask_checkpoint::{
-    Checkpoint, CheckpointError, Message, ModelFiles, ModelLocation, RenderOptions, check_gguf, resolve,
+    Checkpoint, CheckpointError, HubOptions, Message, ModelFiles, ModelLocation, RenderOptions, check_gguf, resolve,
 };
 use demask_model::{LayerRole, Role, WeightSource};
 use demask_tensor::Bytes;
+use demask_testkit::gguf::split;
 
 /// Made by `tools/gguf/make_fixture.py`.
 const TINY: &[u8] = include_bytes!("data/tiny.gguf");
@@ -394,12 +395,106 @@ fn a_file_is_told_from_a_directory_and_a_hub_id() {
     for name in ["m.gguf", "blob"] {
         let path = folder.join(name);
         std::fs::write(&path, TINY).unwrap();
-        assert_eq!(resolve(path.to_str().unwrap()).unwrap(), ModelLocation::Gguf(path.clone()));
+        assert_eq!(resolve(path.to_str().unwrap(), &hub()).unwrap(), ModelLocation::Gguf(path.clone()));
         assert!(Checkpoint::open(ModelFiles::gguf(&path).unwrap()).is_ok());
     }
-    assert!(resolve("org/missing.gguf").unwrap_err().to_string().starts_with("no model at \"org/missing.gguf\""));
+    assert!(
+        resolve("org/missing.gguf", &hub()).unwrap_err().to_string().starts_with("no model at \"org/missing.gguf\"")
+    );
     std::fs::write(folder.join("text"), "hello").unwrap();
     let text = folder.join("text");
-    assert!(resolve(text.to_str().unwrap()).unwrap_err().to_string().contains("is a file: expected a GGUF file"));
+    assert!(
+        resolve(text.to_str().unwrap(), &hub()).unwrap_err().to_string().contains("is a file: expected a GGUF file")
+    );
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A hub that is not asked.
+fn hub() -> HubOptions {
+    HubOptions::new("http://127.0.0.1:1", "/nowhere")
+}
+
+/// A folder of these files.
+fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, contents) in files {
+        std::fs::write(folder.path().join(name), contents).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn a_split_file_opens_as_the_whole_one() {
+    let parts = split(TINY, 3);
+    let named = |number: usize| format!("m-{number:05}-of-00003.gguf");
+    let names = [named(1), named(2), named(3)];
+    let files: Vec<(&str, &[u8])> = names.iter().map(String::as_str).zip(parts.iter().map(Vec::as_slice)).collect();
+    let folder = folder(&files);
+    let whole = open(TINY).unwrap();
+    // Each part names all of them.
+    for name in &names {
+        let checkpoint = Checkpoint::open(ModelFiles::gguf(folder.path().join(name)).unwrap()).unwrap();
+        assert_eq!(checkpoint.spec(), whole.spec());
+        assert_eq!(checkpoint.weights().dtypes(), whole.weights().dtypes());
+        for role in [Role::Embedding, Role::FinalNorm, Role::Layer(0, LayerRole::Down), Role::Head] {
+            let of = |checkpoint: &Checkpoint| checkpoint.weights().tensor(role).unwrap().to_f32().unwrap();
+            assert_eq!(of(&checkpoint), of(&whole), "{role:?}");
+        }
+        assert_eq!(checkpoint.tokenizer().unwrap().encode("hello hello", true).unwrap(), [259, 260]);
+    }
+    let refusal = |name: &str| match ModelFiles::gguf(folder.path().join(name)).and_then(Checkpoint::open) {
+        Err(error) => error.to_string().replace(folder.path().to_str().unwrap(), "DIR"),
+        Ok(_) => "none".to_owned(),
+    };
+    // Two parts in each other's place, and one under the name of a whole file.
+    let place = |name: &str| folder.path().join(name);
+    std::fs::write(place(&names[1]), &parts[2]).unwrap();
+    assert_eq!(
+        refusal(&names[0]),
+        "DIR/m-00002-of-00003.gguf cannot be read as GGUF: it says that it is part 3 of 3, expected 2 of 3: parts are \
+         named NAME-00001-of-00002.gguf, and all are in one folder; fetch it again"
+    );
+    std::fs::write(place("m.gguf"), &parts[0]).unwrap();
+    assert!(refusal("m.gguf").contains("it says that it is part 1 of 3, expected 1 of 1"), "{}", refusal("m.gguf"));
+    std::fs::remove_file(place(&names[1])).unwrap();
+    assert_eq!(
+        refusal(&names[2]),
+        "DIR/m-00003-of-00003.gguf is a part of a split file, and m-00002-of-00003.gguf is not beside it: fetch all parts \
+         into one folder"
+    );
+}
+
+#[test]
+fn parts_with_the_same_tensor_are_refused() {
+    let parts = split(TINY, 2);
+    let mut again = split(TINY, 1).remove(0);
+    // The second part holds all tensors.
+    let at = again.windows(13).position(|window| window == b"split.count\x02\0").map(|at| at + 15).unwrap();
+    again[at..at + 2].copy_from_slice(&2u16.to_le_bytes());
+    let at = again.windows(10).position(|window| window == b"split.no\x02\0").map(|at| at + 12).unwrap();
+    again[at..at + 2].copy_from_slice(&1u16.to_le_bytes());
+    let folder = folder(&[("m-00001-of-00002.gguf", &parts[0]), ("m-00002-of-00002.gguf", &again)]);
+    let opened = ModelFiles::gguf(folder.path().join("m-00001-of-00002.gguf")).and_then(Checkpoint::open);
+    let refused = opened.err().unwrap().to_string();
+    assert!(refused.contains("another part has the tensor "), "{refused}");
+}
+
+#[test]
+fn a_folder_of_one_gguf_file_is_that_file() {
+    let parts = split(TINY, 2);
+    let location = |folder: &tempfile::TempDir| match resolve(folder.path().to_str().unwrap(), &hub()) {
+        Ok(ModelLocation::Gguf(path)) => path.file_name().unwrap().to_str().unwrap().to_owned(),
+        Ok(ModelLocation::Directory(_)) => "directory".to_owned(),
+        other => other.unwrap_err().to_string().replace(folder.path().to_str().unwrap(), "DIR"),
+    };
+    assert_eq!(location(&folder(&[("m.gguf", TINY), ("mmproj-m.gguf", TINY), ("README.md", b"")])), "m.gguf");
+    let split = folder(&[("m-00001-of-00002.gguf", &parts[0]), ("m-00002-of-00002.gguf", &parts[1])]);
+    assert_eq!(location(&split), "m-00001-of-00002.gguf");
+    assert_eq!(location(&folder(&[("m.gguf", TINY), ("model.safetensors", b"")])), "directory");
+    assert_eq!(location(&folder(&[("config.json", b"{}")])), "directory");
+    let several = folder(&[("a-Q4_0.gguf", &TINY[..2000]), ("b-Q8_0.gguf", &TINY[..3000])]);
+    assert_eq!(
+        location(&several),
+        "DIR has several GGUF files, a-Q4_0.gguf (2.0 KiB), b-Q8_0.gguf (2.9 KiB): name one of its files"
+    );
 }

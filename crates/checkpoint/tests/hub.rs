@@ -3,178 +3,30 @@
 use std::{
     collections::HashMap,
     fs,
-    io::{BufRead, BufReader, Write},
-    net::{TcpListener, TcpStream},
+    io::Write,
+    net::TcpListener,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
     thread,
     time::Duration,
 };
 
+use demask_checkpoint::{Checkpoint, HubError, HubOptions, Survey, Wanted, fetch_dataset, locate, survey};
+use demask_model::{Role, WeightSource};
+use demask_testkit::{
+    gguf::split,
+    hub::{Behaviour, COMMIT, Hub, ID, files_in},
+};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
-use demask_checkpoint::{Checkpoint, HubError, HubOptions, fetch, fetch_dataset, locate, locate_adapter};
-
-const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
-const ID: &str = "org/tiny";
-
-/// Behaviour of the server beside its duty.
-#[derive(Default)]
-struct Behaviour {
-    /// Bytes of a file's body after which the connection is dropped, each used once.
-    drops: Vec<usize>,
-    /// File whose transfers are dropped, if it is not the weights.
-    dropped: Option<&'static str>,
-    /// Sets whether a transfer brings the whole file, whatever part of it is asked for: RFC 9110 allows that.
-    ignores_ranges: bool,
-    /// Headers of all files' contents beside the usual ones.
-    more: &'static str,
-    /// Address of another server that the contents are at.
-    elsewhere: Option<String>,
-    /// Number of requests that came with a token.
-    tokens: usize,
-    /// Time for which the connection stays open, silent, before it is dropped.
-    stalls: Duration,
-    /// Sets whether only requests with this token are served.
-    token: Option<&'static str>,
-    /// Facts about files that are sent instead of the true ones.
-    facts: Option<&'static str>,
-    /// The revision as it stands in addresses, if this is a dataset.
-    dataset: Option<&'static str>,
-    /// Etags of files that have others than `tag-` and their names.
-    etags: Vec<(&'static str, String)>,
-    /// Sets whether contents are behind a redirection, as large files are.
-    redirects: bool,
-    /// All requests: path and range.
-    seen: Vec<(String, Option<String>)>,
-}
-
-struct Hub {
-    endpoint: String,
-    behaviour: Arc<Mutex<Behaviour>>,
-}
-
-impl Hub {
-    fn start(files: Vec<(String, Vec<u8>)>, behaviour: Behaviour) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let behaviour = Arc::new(Mutex::new(behaviour));
-        let (files, shared) = (Arc::new(files), Arc::clone(&behaviour));
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let (files, shared) = (Arc::clone(&files), Arc::clone(&shared));
-                thread::spawn(move || while answer(&stream, &files, &shared).is_some() {});
-            }
-        });
-        Self { endpoint, behaviour }
-    }
-
-    /// All requests: path and range.
-    fn requests(&self) -> Vec<(String, Option<String>)> {
-        self.behaviour.lock().unwrap().seen.clone()
-    }
-
-    /// First bytes of the transfers so far, without the requests for what a file is.
-    fn transfers(&self) -> Vec<String> {
-        let ranges = self.requests().into_iter().filter_map(|(_, range)| range);
-        ranges.filter_map(|range| range.strip_prefix("bytes=")?.strip_suffix('-').map(str::to_owned)).collect()
-    }
-
-    fn options(&self, cache: &Path) -> HubOptions {
-        let mut options = HubOptions::new(&self.endpoint, cache);
-        options.retries = 0;
-        options
-    }
-}
-
-/// Answers one request; nothing when the connection is over.
-fn answer(stream: &TcpStream, files: &[(String, Vec<u8>)], behaviour: &Mutex<Behaviour>) -> Option<()> {
-    let mut reader = BufReader::new(stream);
-    let mut line = String::new();
-    reader.read_line(&mut line).ok().filter(|count| *count > 0)?;
-    let mut words = line.split_whitespace();
-    let path = words.nth(1)?.to_owned();
-    let mut headers = HashMap::new();
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).ok()?;
-        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
-        headers.insert(name.to_lowercase(), value.to_owned());
-    }
-    let mut behaviour = behaviour.lock().unwrap();
-    behaviour.seen.push((path.clone(), headers.get("range").cloned()));
-    behaviour.tokens += usize::from(headers.contains_key("authorization"));
-    let allowed = behaviour.token.is_none_or(|token| headers.get("authorization") == Some(&format!("Bearer {token}")));
-    if !allowed && !path.starts_with("/cdn/") {
-        return reply(stream, 401, "", b"", None);
-    }
-    let (listing, place) = match behaviour.dataset {
-        None => (format!("/api/models/{ID}/revision/main"), ID.to_owned()),
-        Some(revision) => (format!("/api/datasets/{ID}/revision/{revision}"), format!("datasets/{ID}")),
-    };
-    if path == listing {
-        let names: Vec<String> = files.iter().map(|(name, _)| format!(r#"{{"rfilename": "{name}"}}"#)).collect();
-        let body = format!(r#"{{"sha": "{COMMIT}", "siblings": [{}]}}"#, names.join(","));
-        return reply(stream, 200, "", body.as_bytes(), None);
-    }
-    let name = path.strip_prefix(&format!("/{place}/resolve/{COMMIT}/")).or(path.strip_prefix("/cdn/"));
-    let Some((name, contents)) = files.iter().find(|(file, _)| Some(file.as_str()) == name) else {
-        return reply(stream, 404, "", b"", None);
-    };
-    let own = behaviour.etags.iter().find(|(file, _)| file == name).map(|(_, etag)| etag.clone());
-    let tag = own.unwrap_or_else(|| format!("tag-{}", name.replace('/', "-")));
-    let truth = || format!("etag: \"{tag}\"\r\nx-repo-commit: {COMMIT}\r\n");
-    let facts = behaviour.facts.map_or_else(truth, str::to_owned);
-    if behaviour.redirects && !path.starts_with("/cdn/") {
-        let own = || headers.get("host").map(|host| format!("http://{host}"));
-        let host = behaviour.elsewhere.clone().or_else(own)?;
-        let linked = format!("location: {host}/cdn/{name}\r\nx-linked-etag: \"{tag}\"\r\n");
-        return reply(stream, 302, &format!("{facts}{linked}"), b"", None);
-    }
-    let range = headers.get("range").filter(|range| !behaviour.ignores_ranges || *range == "bytes=0-0");
-    let range = range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
-    let bound = |text: &str| text.parse::<usize>().ok();
-    let (status, start, end) = match range {
-        Some((start, end)) => (206, bound(start)?, bound(end).map_or(contents.len(), |last| last + 1)),
-        None => (200, 0, contents.len()),
-    };
-    if start >= end {
-        return reply(stream, 416, "", b"", None);
-    }
-    let facts = match status {
-        206 => format!("{facts}content-range: bytes {start}-{}/{}\r\n", end - 1, contents.len()),
-        _ => facts,
-    } + behaviour.more;
-    // A request for the first byte alone asks what the file is.
-    let whole = behaviour.dropped.map_or(name.ends_with("safetensors"), |file| name == file) && end == contents.len();
-    let drop = if whole { behaviour.drops.pop().map(|count| (count, behaviour.stalls)) } else { None };
-    std::mem::drop(behaviour);
-    reply(stream, status, &facts, &contents[start..end], drop)
-}
-
-fn reply(
-    mut stream: &TcpStream,
-    status: u16,
-    headers: &str,
-    body: &[u8],
-    drop: Option<(usize, Duration)>,
-) -> Option<()> {
-    let head = format!("HTTP/1.1 {status} Status\r\n{headers}content-length: {}\r\n\r\n", body.len());
-    stream.write_all(head.as_bytes()).ok()?;
-    if let Some((count, silence)) = drop {
-        stream.write_all(&body[..count]).ok()?;
-        thread::sleep(silence);
-        stream.shutdown(std::net::Shutdown::Both).ok()?;
-        return None;
-    }
-    stream.write_all(body).ok()
+fn options(hub: &Hub, cache: &Path) -> HubOptions {
+    let mut options = HubOptions::new(&hub.endpoint, cache);
+    options.retries = 0;
+    options
 }
 
 fn files_of(checkpoint: &str) -> Vec<(String, Vec<u8>)> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt").join(checkpoint);
-    let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
-    entries.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap())).collect()
+    files_in(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt").join(checkpoint))
 }
 
 /// A cache of one test's own, removed at its end.
@@ -195,7 +47,12 @@ impl Drop for Cache {
 }
 
 fn get(options: &HubOptions) -> Result<PathBuf, HubError> {
-    fetch(ID, None, options, &mut |_| true)
+    fetch(ID, options)
+}
+
+/// The directory, or the GGUF file, of a model that is fetched.
+fn fetch(name: &str, options: &HubOptions) -> Result<PathBuf, HubError> {
+    Ok(locate(name, Wanted::Model, options, &mut |_| true)?.path().unwrap().to_path_buf())
 }
 
 fn message(result: Result<PathBuf, HubError>) -> String {
@@ -209,9 +66,9 @@ fn a_model_is_fetched_once_and_lies_in_the_shared_layout() {
     for (name, redirects) in [("tiny-qwen2", false), ("tiny-llada-sharded", true)] {
         let hub = Hub::start(files_of(name), Behaviour { redirects, ..Behaviour::default() });
         let cache = Cache::new(name);
-        let options = hub.options(&cache.0);
+        let options = options(&hub, &cache.0);
         let mut reached = HashMap::new();
-        let files = locate(ID, &options, &mut |progress| {
+        let files = locate(ID, Wanted::Model, &options, &mut |progress| {
             assert!(progress.total.is_some_and(|total| progress.done <= total));
             reached.insert(progress.file.to_owned(), progress.done);
             true
@@ -236,7 +93,7 @@ fn a_model_is_fetched_once_and_lies_in_the_shared_layout() {
 fn a_download_that_breaks_off_goes_on_with_the_next_call() {
     let hub = Hub::start(files_of("tiny-qwen2"), Behaviour { drops: vec![1000, 5000], ..Behaviour::default() });
     let cache = Cache::new("resume");
-    let options = hub.options(&cache.0);
+    let options = options(&hub, &cache.0);
     let size = files_of("tiny-qwen2").iter().find(|(name, _)| name.ends_with("safetensors")).unwrap().1.len();
     let expected = |done| {
         format!(
@@ -261,8 +118,9 @@ fn a_download_that_breaks_off_goes_on_with_the_next_call() {
 fn a_stopped_download_lets_go_and_goes_on_with_the_next_call() {
     let hub = Hub::start(files_of("tiny-qwen2"), Behaviour::default());
     let cache = Cache::new("stopped");
-    let options = hub.options(&cache.0);
-    let stopped = fetch(ID, None, &options, &mut |progress| !progress.file.ends_with("safetensors"));
+    let options = options(&hub, &cache.0);
+    let stopped = locate(ID, Wanted::Model, &options, &mut |progress| !progress.file.ends_with("safetensors"))
+        .map(|files| files.path().unwrap().to_path_buf());
     let expected = format!("fetching {ID} was interrupted: what is there stays, and the next call goes on from it");
     assert_eq!(message(stopped), expected);
     // The thread of the stopped transfer lets go of its lock with the next bytes that arrive.
@@ -278,7 +136,7 @@ fn a_connection_that_stalls_is_given_up_and_goes_on_with_the_next_call() {
     let stalls = Duration::from_millis(1500);
     let hub = Hub::start(files_of("tiny-qwen2"), Behaviour { drops: vec![1000], stalls, ..Behaviour::default() });
     let cache = Cache::new("stall");
-    let mut options = hub.options(&cache.0);
+    let mut options = options(&hub, &cache.0);
     options.patience = Duration::from_millis(500);
     assert!(message(get(&options)).starts_with("the download of model.safetensors broke off at 1000 of "));
     // The next call waits until the connection that stalls lets go of the file.
@@ -291,7 +149,7 @@ fn a_connection_that_stalls_is_given_up_and_goes_on_with_the_next_call() {
 fn what_the_cache_has_is_not_transferred_again() {
     let hub = Hub::start(files_of("tiny-qwen2"), Behaviour::default());
     let cache = Cache::new("blobs");
-    let options = hub.options(&cache.0);
+    let options = options(&hub, &cache.0);
     let directory = get(&options).unwrap();
     let transfers = hub.transfers();
     // As with another commit that has the same weights.
@@ -316,7 +174,7 @@ fn what_the_cache_has_is_not_transferred_again() {
 fn more_bytes_than_a_file_has_are_no_part_of_it() {
     let hub = Hub::start(files_of("tiny-qwen2"), Behaviour { drops: vec![1000], ..Behaviour::default() });
     let cache = Cache::new("long");
-    let options = hub.options(&cache.0);
+    let options = options(&hub, &cache.0);
     message(get(&options));
     let part = cache.0.join("models--org--tiny/blobs/tag-model.part");
     assert_eq!(fs::metadata(&part).unwrap().len(), 1000);
@@ -331,7 +189,7 @@ fn a_transfer_is_taken_up_again_within_a_call() {
     let hub =
         Hub::start(files_of("tiny-qwen2"), Behaviour { drops: vec![1000], redirects: true, ..Behaviour::default() });
     let cache = Cache::new("retry");
-    let mut options = hub.options(&cache.0);
+    let mut options = options(&hub, &cache.0);
     options.retries = 1;
     get(&options).unwrap();
 }
@@ -340,24 +198,24 @@ fn a_transfer_is_taken_up_again_within_a_call() {
 fn a_model_that_does_not_exist_is_named() {
     let hub = Hub::start(Vec::new(), Behaviour::default());
     let cache = Cache::new("absent");
-    let options = hub.options(&cache.0);
+    let options = options(&hub, &cache.0);
     let endpoint = &hub.endpoint;
-    let found = message(fetch("org/other", Some("v2"), &options, &mut |_| true));
+    let found = message(fetch("org/other@v2", &options));
     assert_eq!(found, format!("{endpoint} has no model org/other at revision v2: check the spelling of both"));
     let found = message(get(&options));
     assert_eq!(
         found,
-        "org/tiny has no config.json: expected config.json and safetensors; use a repository that has both"
+        "org/tiny has no config.json: expected config.json and safetensors, or GGUF files; use a repository that has them"
     );
-    let found = message(fetch("../etc", None, &options, &mut |_| true));
-    assert_eq!(found, "\"../etc\" is not a model of a hub: expected org/name, or org/name@revision");
+    let found = message(fetch_dataset("../etc", "main", &[], &options, &mut |_| true));
+    assert_eq!(found, "\"../etc\" is not a dataset of a hub: expected org/name, or org/name@revision");
 }
 
 #[test]
 fn a_model_behind_a_token_says_so_and_opens_with_it() {
     let hub = Hub::start(files_of("tiny-qwen2"), Behaviour { token: Some("secret"), ..Behaviour::default() });
     let cache = Cache::new("token");
-    let mut options = hub.options(&cache.0);
+    let mut options = options(&hub, &cache.0);
     let endpoint = hub.endpoint.clone();
     assert_eq!(
         message(get(&options)),
@@ -413,13 +271,13 @@ fn the_rest_of_a_file_that_comes_whole_is_not_appended() {
             };
             let hub = Hub::start(files.clone(), behaviour);
             let cache = Cache::new("ranges");
-            let mut options = hub.options(&cache.0);
+            let mut options = options(&hub, &cache.0);
             assert!(message(get(&options)).starts_with(&format!("the download of {file} broke off at {cut} of ")));
             assert_eq!(fs::read(get(&options).unwrap().join(file)).unwrap(), whole);
             assert_eq!(hub.transfers().iter().filter(|start| **start == cut.to_string()).count(), 1);
             // Within a call, too.
             drop(cache);
-            hub.behaviour.lock().unwrap().drops.push(cut);
+            hub.behaviour().drops.push(cut);
             options.retries = 1;
             assert_eq!(fs::read(get(&options).unwrap().join(file)).unwrap(), whole);
         }
@@ -433,7 +291,7 @@ fn small_files_too_are_compared_with_the_hash_that_the_hub_names() {
     for etag in names(&config) {
         let hub = Hub::start(files_of("tiny-qwen2"), Behaviour { etags: etags(etag), ..Behaviour::default() });
         let cache = Cache::new("named");
-        get(&hub.options(&cache.0)).unwrap();
+        get(&options(&hub, &cache.0)).unwrap();
     }
     // As many bytes, another number of layers.
     let mut other = String::from_utf8(config).unwrap();
@@ -442,7 +300,7 @@ fn small_files_too_are_compared_with_the_hash_that_the_hub_names() {
     for (sum, etag) in [("SHA-256", sha256), ("SHA-1", git)] {
         let hub = Hub::start(files_of("tiny-qwen2"), Behaviour { etags: etags(etag.clone()), ..Behaviour::default() });
         let cache = Cache::new("unlike");
-        let message = message(get(&hub.options(&cache.0)));
+        let message = message(get(&options(&hub, &cache.0)));
         assert!(message.starts_with(&format!("the download of config.json is damaged: its {sum} is ")), "{message}");
         assert!(message.contains(&etag), "{message}");
     }
@@ -456,7 +314,7 @@ fn a_damaged_file_that_is_linked_already_is_fetched_again() {
         let etags = vec![("config.json", etag.clone())];
         let hub = Hub::start(files_of("tiny-qwen2"), Behaviour { etags, ..Behaviour::default() });
         let cache = Cache::new("linked");
-        let options = hub.options(&cache.0);
+        let options = options(&hub, &cache.0);
         let directory = get(&options).unwrap();
         fs::write(directory.join("config.json"), &config[..100]).unwrap();
         get(&options).unwrap();
@@ -469,7 +327,7 @@ fn contents_that_are_packed_on_the_way_are_refused() {
     let hub =
         Hub::start(files_of("tiny-qwen2"), Behaviour { more: "content-encoding: gzip\r\n", ..Behaviour::default() });
     let cache = Cache::new("packed");
-    let message = message(get(&hub.options(&cache.0)));
+    let message = message(get(&options(&hub, &cache.0)));
     assert!(message.contains("answered contents in \"gzip\", expected them as they are"), "{message}");
 }
 
@@ -486,12 +344,12 @@ fn a_token_does_not_go_to_another_server() {
         },
     );
     let cache = Cache::new("elsewhere");
-    let mut options = hub.options(&cache.0);
+    let mut options = options(&hub, &cache.0);
     options.token = Some("secret".to_owned());
     get(&options).unwrap();
-    assert!(hub.behaviour.lock().unwrap().tokens > 0);
+    assert!(hub.behaviour().tokens > 0);
     assert!(!other.requests().is_empty());
-    assert_eq!(other.behaviour.lock().unwrap().tokens, 0);
+    assert_eq!(other.behaviour().tokens, 0);
 }
 
 #[test]
@@ -517,14 +375,14 @@ fn contents_are_compared_with_the_hash_that_the_hub_names() {
         Hub::start(files_of("tiny-qwen2"), Behaviour { drops, etags, ..Behaviour::default() })
     };
     let cache = Cache::new("hash");
-    let directory = get(&hub(&right, Vec::new()).options(&cache.0)).unwrap();
+    let directory = get(&options(&hub(&right, Vec::new()), &cache.0)).unwrap();
     assert!(directory.join("model.safetensors").is_file());
     // A whole part that an earlier call left is looked at, too.
     for drops in [Vec::new(), vec![1000]] {
         let wrong = format!("{}{}", if right.starts_with('0') { "1" } else { "0" }, &right[1..]);
         let hub = hub(&wrong, drops.clone());
         let cache = Cache::new("damaged");
-        let options = hub.options(&cache.0);
+        let options = options(&hub, &cache.0);
         if !drops.is_empty() {
             message(get(&options));
             let part = cache.0.join(format!("models--org--tiny/blobs/{wrong}.part"));
@@ -553,7 +411,7 @@ fn files_that_are_too_large_are_not_fetched() {
     let hub = Hub::start(files, Behaviour::default());
     let cache = Cache::new("large");
     assert_eq!(
-        message(get(&hub.options(&cache.0))),
+        message(get(&options(&hub, &cache.0))),
         "config.json of org/tiny has 1048577 bytes, expected at most 1048576: use a repository with a whole model of its kind"
     );
     assert!(hub.transfers().is_empty(), "{:?}", hub.transfers());
@@ -568,7 +426,7 @@ fn a_hub_that_makes_no_sense_is_named() {
     ] {
         let hub = Hub::start(files_of("tiny-qwen2"), Behaviour { facts: Some(facts), ..Behaviour::default() });
         let cache = Cache::new("sense");
-        let told = message(get(&hub.options(&cache.0)));
+        let told = message(get(&options(&hub, &cache.0)));
         let address = format!("{}/{ID}/resolve/{COMMIT}/config.json answered {found}", hub.endpoint);
         assert!(told.starts_with(&address), "{told}");
         assert!(!cache.0.exists(), "nothing is written");
@@ -579,7 +437,7 @@ fn a_hub_that_makes_no_sense_is_named() {
 fn offline_the_cache_answers_or_says_what_to_do() {
     let hub = Hub::start(files_of("tiny-llada-sharded"), Behaviour::default());
     let cache = Cache::new("offline");
-    let mut options = hub.options(&cache.0);
+    let mut options = options(&hub, &cache.0);
     options.offline = true;
     let expected = format!(
         "org/tiny is not (completely) in the cache {}, and HF_HUB_OFFLINE is set: unset it to fetch the model",
@@ -591,7 +449,7 @@ fn offline_the_cache_answers_or_says_what_to_do() {
     options.offline = true;
     let asked = hub.requests().len();
     assert_eq!(get(&options).unwrap(), directory);
-    assert_eq!(fetch(ID, Some(COMMIT), &options, &mut |_| true).unwrap(), directory);
+    assert_eq!(fetch(&format!("{ID}@{COMMIT}"), &options).unwrap(), directory);
     assert_eq!(hub.requests().len(), asked);
     fs::remove_file(directory.join("model-00002-of-00002.safetensors")).unwrap();
     assert_eq!(message(get(&options)), expected);
@@ -601,7 +459,7 @@ fn offline_the_cache_answers_or_says_what_to_do() {
 fn without_a_network_the_cache_stands_in() {
     let hub = Hub::start(files_of("tiny-qwen2"), Behaviour::default());
     let cache = Cache::new("network");
-    let mut options = hub.options(&cache.0);
+    let mut options = options(&hub, &cache.0);
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     options.endpoint = format!("http://{nobody}");
     assert!(message(get(&options)).starts_with(&format!("cannot reach http://{nobody}/api/models/org/tiny")));
@@ -697,8 +555,8 @@ fn an_adapter_is_fetched_once_and_its_files_alone() {
     files.push(("optimizer.pt".to_owned(), b"large".to_vec()));
     let hub = Hub::start(files, Behaviour::default());
     let cache = Cache::new("adapter");
-    let mut options = hub.options(&cache.0);
-    let get = |options: &HubOptions| locate_adapter(ID, options, &mut |_| true);
+    let mut options = options(&hub, &cache.0);
+    let get = |options: &HubOptions| locate(ID, Wanted::Adapter, options, &mut |_| true);
     let directory = get(&options).unwrap().path().unwrap().to_path_buf();
     let mut found: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     found.sort();
@@ -707,7 +565,8 @@ fn an_adapter_is_fetched_once_and_its_files_alone() {
     assert_eq!(get(&options).unwrap().name(), ID);
     let model = Hub::start(files_of("tiny-qwen2"), Behaviour::default());
     let cache = Cache::new("no-adapter");
-    let refused = get(&model.options(&cache.0)).err().unwrap().to_string();
+    options = self::options(&model, &cache.0);
+    let refused = get(&options).err().unwrap().to_string();
     assert!(refused.starts_with("org/tiny has no file adapter_config.json at revision main"), "{refused}");
 }
 
@@ -722,7 +581,7 @@ fn files_of_a_dataset_lie_beside_the_models_and_below_their_directories() {
     let dataset = Some("refs%2Fconvert%2Fparquet");
     let hub = Hub::start(files, Behaviour { dataset, token: Some("secret"), ..Behaviour::default() });
     let cache = Cache::new("dataset");
-    let mut options = hub.options(&cache.0);
+    let mut options = options(&hub, &cache.0);
     let get = |options: &HubOptions, file: &str| fetch_dataset(ID, revision, &[file], options, &mut |_| true);
     assert!(message(get(&options, "default/test/0000.parquet")).contains("set HF_TOKEN"));
     options.token = Some("secret".to_owned());
@@ -754,4 +613,227 @@ fn files_of_a_dataset_lie_beside_the_models_and_below_their_directories() {
     options.endpoint = format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
     get(&options, "default/test/0000.parquet").unwrap();
     assert!(message(get(&options, "default/train/0000.parquet")).starts_with("cannot reach http://127.0.0.1"));
+}
+
+/// A whole GGUF file.
+const TINY: &[u8] = include_bytes!("data/tiny.gguf");
+
+/// The file with more behind it than its descriptions take.
+fn long_gguf() -> Vec<u8> {
+    [TINY, &vec![0; 1 << 18]].concat()
+}
+
+/// A repository of GGUF files: two quantisations, one of them in parts, and what is no model.
+fn gguf_repository() -> Vec<(String, Vec<u8>)> {
+    let mut files = vec![
+        ("tiny-q8_0.gguf".to_owned(), TINY.to_vec()),
+        ("mmproj-f16.gguf".to_owned(), b"GGUF".to_vec()),
+        ("README.md".to_owned(), b"a model".to_vec()),
+        ("../../out-Q2_K.gguf".to_owned(), b"GGUF".to_vec()),
+    ];
+    let parts = split(TINY, 2).into_iter().enumerate();
+    files.extend(parts.map(|(index, part)| (format!("Q4/tiny-Q4_K_M-0000{}-of-00002.gguf", index + 1), part)));
+    files
+}
+
+/// Files that were transferred whole, or from some byte on.
+fn transferred(hub: &Hub) -> Vec<String> {
+    let transfers =
+        hub.requests().into_iter().filter(|(_, range)| range.as_ref().is_some_and(|range| range.ends_with('-')));
+    transfers.filter_map(|(path, _)| Some(path.split_once(COMMIT)?.1[1..].to_owned())).collect()
+}
+
+#[test]
+fn a_quantisation_of_a_repository_is_fetched_alone() {
+    for (suffix, first) in [
+        (":q4_k_m", "Q4/tiny-Q4_K_M-00001-of-00002.gguf"),
+        ("/Q4/tiny-Q4_K_M-00002-of-00002.gguf", "Q4/tiny-Q4_K_M-00001-of-00002.gguf"),
+        (":Q8_0@main", "tiny-q8_0.gguf"),
+        ("/tiny-q8_0.gguf", "tiny-q8_0.gguf"),
+    ] {
+        let hub = Hub::start(gguf_repository(), Behaviour { redirects: true, ..Behaviour::default() });
+        let cache = Cache::new("quantisation");
+        let mut options = options(&hub, &cache.0);
+        for host in ["", "hf.co/", &format!("{}/", hub.endpoint)] {
+            let files = locate(&format!("{host}{ID}{suffix}"), Wanted::Model, &options, &mut |_| true).unwrap();
+            let path = cache.0.join("models--org--tiny/snapshots").join(COMMIT).join(first);
+            assert_eq!(files.path().unwrap(), path, "{suffix}");
+            let name = files.name().to_lowercase();
+            assert!(name == "org/tiny:q4_k_m" || name == "org/tiny:q8_0", "{name}");
+            assert_eq!(Checkpoint::open(files).unwrap().spec().layers, 1);
+        }
+        let count = if first.contains("-of-") { 2 } else { 1 };
+        let fetched = transferred(&hub);
+        assert!(fetched.iter().all(|file| file.starts_with(&first[..8])) && fetched.len() == count, "{fetched:?}");
+        // The cache knows it by the same name.
+        options.offline = true;
+        let asked = hub.requests().len();
+        assert!(fetch(&format!("{ID}{suffix}"), &options).unwrap().ends_with(first));
+        assert_eq!(hub.requests().len(), asked);
+    }
+}
+
+#[test]
+fn a_pasted_address_of_a_file_is_that_file() {
+    let hub = Hub::start(gguf_repository(), Behaviour::default());
+    let cache = Cache::new("pasted");
+    let options = options(&hub, &cache.0);
+    for address in [
+        format!("{}/{ID}/blob/main/tiny-q8_0.gguf", hub.endpoint),
+        format!("https://huggingface.co/{ID}/resolve/main/tiny-q8_0.gguf?download=true"),
+    ] {
+        assert!(fetch(&address, &options).unwrap().ends_with("tiny-q8_0.gguf"), "{address}");
+    }
+    let refused = message(fetch("https://example.com/org/tiny", &options));
+    assert!(refused.starts_with("\"https://example.com/org/tiny\" is no address of a hub: expected "), "{refused}");
+}
+
+#[test]
+fn of_several_files_one_must_be_named() {
+    let hub = Hub::start(gguf_repository(), Behaviour::default());
+    let cache = Cache::new("several");
+    let mut options = options(&hub, &cache.0);
+    let [split_size, size] =
+        [split(TINY, 2).concat().len(), TINY.len()].map(|bytes| format!("{:.1} KiB", bytes as f64 / 1024.0));
+    let listed = format!("Q4_K_M ({split_size}), q8_0 ({size}); name one, as in org/tiny:Q4_K_M");
+    assert_eq!(message(get(&options)), format!("org/tiny has several GGUF files: {listed}"));
+    assert_eq!(message(fetch("org/tiny:Q2_K", &options)), format!("org/tiny has no Q2_K: it has {listed}"));
+    assert_eq!(message(fetch("org/tiny:latest", &options)), format!("org/tiny has no latest: it has {listed}"));
+    assert_eq!(message(fetch("org/tiny/a.gguf", &options)), format!("org/tiny has no a.gguf: it has {listed}"));
+    let known = get(&options).unwrap_err().with_free_memory(TINY.len() as u64).to_string();
+    assert!(known.contains(&format!("Q4_K_M ({split_size}, too large), q8_0 ({size}, fits)")), "{known}");
+    assert!(get(&options).unwrap_err().is_usage() && !cache.0.exists() && transferred(&hub).is_empty());
+    // Where the hub says no sizes, and quantisations tell files apart no better.
+    hub.behaviour().sizeless = true;
+    let told = message(get(&options));
+    assert_eq!(told, "org/tiny has several GGUF files: Q4_K_M, q8_0; name one, as in org/tiny:Q4_K_M");
+    let alike = [("a-Q8_0.gguf".to_owned(), TINY.to_vec()), ("b-Q8_0.gguf".to_owned(), TINY.to_vec())];
+    let alike = Hub::start(alike.to_vec(), Behaviour { sizeless: true, ..Behaviour::default() });
+    options.endpoint.clone_from(&alike.endpoint);
+    for name in ["org/tiny", "org/tiny:q8_0"] {
+        assert_eq!(
+            message(fetch(name, &options)),
+            "org/tiny has several GGUF files: a-Q8_0.gguf, b-Q8_0.gguf; name one, as in org/tiny/a-Q8_0.gguf"
+        );
+    }
+}
+
+#[test]
+fn one_gguf_file_needs_no_name_and_safetensors_go_before_it() {
+    let mut files = vec![("tiny.gguf".to_owned(), TINY.to_vec()), ("config.json".to_owned(), b"{}".to_vec())];
+    let hub = Hub::start(files.clone(), Behaviour::default());
+    let cache = Cache::new("alone");
+    let files_found = locate(ID, Wanted::Model, &options(&hub, &cache.0), &mut |_| true).unwrap();
+    assert_eq!((files_found.name(), transferred(&hub)), ("org/tiny/tiny.gguf", vec!["tiny.gguf".to_owned()]));
+    files.pop();
+    files.extend(files_of("tiny-qwen2"));
+    let hub = Hub::start(files, Behaviour::default());
+    let cache = Cache::new("beside");
+    assert!(get(&options(&hub, &cache.0)).unwrap().join("config.json").is_file());
+    assert!(!transferred(&hub).contains(&"tiny.gguf".to_owned()));
+}
+
+#[test]
+fn files_of_another_kind_are_named_in_one_line() {
+    let cache = Cache::new("kinds");
+    let told = |files: Vec<(String, Vec<u8>)>, name: &str| {
+        let hub = Hub::start(files, Behaviour::default());
+        message(fetch(name, &options(&hub, &cache.0)))
+    };
+    assert_eq!(
+        told(files_of("tiny-qwen2"), "org/tiny:Q4_K_M"),
+        "org/tiny has no GGUF file, and so no Q4_K_M: leave it out to have its safetensors"
+    );
+    let other = vec![("pytorch_model.bin".to_owned(), b"x".to_vec()), ("config.json".to_owned(), b"{}".to_vec())];
+    assert_eq!(
+        told(other, "org/tiny:Q4_K_M"),
+        "org/tiny has no safetensors: expected config.json and safetensors, or GGUF files; use a repository that has them"
+    );
+    let mut part = gguf_repository();
+    part.retain(|(name, _)| !name.contains("00002-of"));
+    assert_eq!(
+        told(part, "org/tiny:Q4_K_M"),
+        "org/tiny has Q4/tiny-Q4_K_M-00001-of-00002.gguf and lacks Q4/tiny-Q4_K_M-00002-of-00002.gguf, a part of the same \
+         file: use another file or repository"
+    );
+}
+
+#[test]
+fn a_gguf_file_that_breaks_off_goes_on_with_the_next_call() {
+    let behaviour = Behaviour { drops: vec![1000], dropped: Some("tiny-q8_0.gguf"), ..Behaviour::default() };
+    let hub = Hub::start(gguf_repository(), behaviour);
+    let cache = Cache::new("gguf-part");
+    let options = options(&hub, &cache.0);
+    let told = message(fetch("org/tiny:Q8_0", &options));
+    assert!(told.starts_with("the download of tiny-q8_0.gguf broke off at 1000 of "), "{told}");
+    assert_eq!(surveyed("org/tiny:Q8_0", &options).missing_bytes, TINY.len() as u64 - 1000);
+    assert_eq!(fs::read(fetch("org/tiny:Q8_0", &options).unwrap()).unwrap(), TINY);
+    assert_eq!(hub.transfers(), ["0", "1000"]);
+}
+
+fn surveyed(name: &str, options: &HubOptions) -> Survey {
+    survey(name, options, &mut |_| true).unwrap()
+}
+
+#[test]
+fn a_survey_reads_headers_and_no_weights() {
+    for (checkpoint, count) in [("tiny-qwen2", 1), ("tiny-llada-sharded", 2)] {
+        for ignores_ranges in [false, true] {
+            let files = files_of(checkpoint);
+            let weights = files.iter().filter(|(name, _)| name.ends_with(".safetensors"));
+            let bytes: usize = weights.map(|(_, contents)| contents.len()).sum();
+            let hub = Hub::start(files, Behaviour { redirects: true, ignores_ranges, ..Behaviour::default() });
+            let cache = Cache::new("survey");
+            let options = options(&hub, &cache.0);
+            let found = surveyed(ID, &options);
+            assert_eq!((found.missing_files, found.missing_bytes), (count, bytes as u64));
+            let opened = Checkpoint::open(found.files).unwrap();
+            assert!(opened.weights().tensor(Role::Embedding).unwrap().to_f32().is_err(), "no weights are here");
+            assert!(!transferred(&hub).iter().any(|file| file.ends_with(".safetensors")), "{:?}", transferred(&hub));
+            let ranges = hub.ranges(".safetensors");
+            assert!(ranges.iter().all(|range| range == "0-7" || range.starts_with("8-")), "{ranges:?}");
+            assert!(!cache.0.join("models--org--tiny/refs").exists(), "nothing refers to half a model");
+            // What is here whole is not asked for.
+            get(&options).unwrap();
+            let found = surveyed(ID, &options);
+            assert_eq!((found.missing_files, found.missing_bytes), (0, 0));
+            let whole = Checkpoint::open(found.files).unwrap();
+            assert_eq!((whole.spec(), whole.weights().dtypes()), (opened.spec(), opened.weights().dtypes()));
+        }
+    }
+}
+
+#[test]
+fn a_survey_of_a_gguf_file_reads_its_descriptions_alone() {
+    let hub = Hub::start(vec![("m.gguf".to_owned(), long_gguf())], Behaviour::default());
+    let cache = Cache::new("gguf-survey");
+    let mut options = options(&hub, &cache.0);
+    let found = surveyed(ID, &options);
+    assert_eq!((found.missing_files, found.missing_bytes), (1, long_gguf().len() as u64));
+    assert_eq!(
+        Checkpoint::open(found.files).unwrap().tokenizer().unwrap().encode("hello hello", true).unwrap(),
+        [259, 260]
+    );
+    assert_eq!(hub.ranges(".gguf"), ["0-65535"]);
+    assert!(!cache.0.exists(), "nothing is written");
+    options.offline = true;
+    assert!(survey(ID, &options, &mut |_| true).unwrap_err().to_string().contains("HF_HUB_OFFLINE is set"));
+}
+
+#[test]
+fn headers_that_make_no_sense_are_named_before_weights_are_fetched() {
+    let mut files = files_of("tiny-qwen2");
+    files.retain(|(name, _)| name != "model.safetensors");
+    files.push(("model.safetensors".to_owned(), [&u64::MAX.to_le_bytes()[..], &[0; 5000]].concat()));
+    let hub = Hub::start(files, Behaviour::default());
+    let cache = Cache::new("header");
+    let found = surveyed(ID, &options(&hub, &cache.0));
+    let refused = Checkpoint::open(found.files).err().unwrap().to_string();
+    assert!(refused.contains("model.safetensors is not a whole safetensors file: its header claims "), "{refused}");
+    assert_eq!(hub.ranges("model.safetensors"), ["0-7"]);
+    let hub = Hub::start(vec![("m.gguf".to_owned(), vec![b'<'; 1 << 20])], Behaviour::default());
+    let found = surveyed(ID, &options(&hub, &cache.0));
+    let refused = Checkpoint::open(found.files).err().unwrap().to_string();
+    assert!(refused.contains("m.gguf cannot be read as GGUF: it starts with the bytes "), "{refused}");
+    assert_eq!(hub.ranges(".gguf"), ["0-65535"]);
 }

@@ -125,7 +125,7 @@ pub enum Command {
 /// `demask pull`.
 #[derive(Debug, Args)]
 pub struct PullArgs {
-    /// Model: org/name of a hub, or org/name@REVISION
+    /// Model of a hub: org/name, org/name:Q4_K_M or org/name/FILE.gguf, with @REVISION behind it
     #[arg(value_name = "ORG/NAME")]
     pub location: String,
 }

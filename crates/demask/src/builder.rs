@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use demask_checkpoint::{
-    AdapterChoice, AdapterFiles, FamilyChoice, FetchProgress, HubOptions, ModelFiles, locate, locate_adapter,
+    AdapterChoice, AdapterFiles, FamilyChoice, FetchProgress, HubOptions, ModelFiles, Wanted, locate,
 };
 use demask_settings::{Guide, Settings};
 
@@ -146,7 +146,8 @@ impl<'a> Builder<'a> {
         self
     }
 
-    /// Opens a model: `org/name` of a hub (`org/name@revision`), a directory, or a `.gguf` file.
+    /// Opens a model: `org/name` of a hub (`org/name@revision`, `org/name:Q4_K_M`, `org/name/FILE.gguf`), a directory, or a
+    /// `.gguf` file.
     ///
     /// # Errors
     /// If it is not there, cannot be read or run, or does not fit into the memory.
@@ -213,11 +214,13 @@ impl<'a> Builder<'a> {
             progress(LoadProgress { name: file, done, total: total.unwrap_or(done) })
         };
         let files = match name.to_str() {
-            Some(name) => locate(name, &self.hub, &mut fetching)?,
+            Some(name) => locate(name, Wanted::Model, &self.hub, &mut fetching)?,
             None => ModelFiles::directory(name)?,
         };
         let adapter = match adapter {
-            Some(name) => Some(AdapterFiles { files: locate_adapter(&name, &self.hub, &mut fetching)?, choice }),
+            Some(name) => {
+                Some(AdapterFiles { files: locate(&name, Wanted::Adapter, &self.hub, &mut fetching)?, choice })
+            }
             None => None,
         };
         Ok(Opened::open(files.of_family(family).with_adapter(adapter))?)

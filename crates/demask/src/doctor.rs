@@ -12,11 +12,14 @@ use demask_cpu::{
 use demask_cuda::{self as cuda, Cuda};
 use demask_decode::{CacheSpec, DecoderSpec, Others, legality, recommended};
 use demask_measure::{ceiling, reading::Reading};
-use demask_step::Mask;
+use demask_step::{Mask, SequenceNeeds};
 use demask_tensor::Dtype;
 use serde::Serialize;
 
-use crate::{DeviceChoice, DeviceOptions, UnusableDevice};
+use crate::{
+    DeviceChoice, DeviceOptions, Footprint, UnusableDevice, WeightChoice,
+    costs::{outline::Outline, shapes::Like},
+};
 
 /// Report on a machine: its abilities, and the methods that are used on it unless others are named.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -31,6 +34,17 @@ pub struct Doctor {
     pub ceilings: Ceilings,
     /// Methods where neither `decoder` nor `cache` is set.
     pub defaults: Vec<Defaults>,
+    /// Released models that there is memory for.
+    pub fits: Vec<Fits>,
+}
+
+/// Released models that there is memory for, with an answer, in a format of their weights.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Fits {
+    /// Format of the weights.
+    pub quantize: String,
+    /// Names of the shapes, as the table of sizes has them.
+    pub models: Vec<&'static str>,
 }
 
 /// A processor.
@@ -155,6 +169,7 @@ impl Doctor {
             },
             ceilings: ceilings(&Pool::new(threads), isa),
             defaults: defaults(),
+            fits: fits(demask_cpu::available_memory()),
         })
     }
 
@@ -237,4 +252,43 @@ fn defaults() -> Vec<Defaults> {
 fn of_methods(families: String, decoder: &DecoderSpec, cache: &CacheSpec) -> Defaults {
     let exactness = legality::exactness(decoder, cache).name();
     Defaults { families, decoder: decoder.to_string(), cache: cache.to_string(), exactness }
+}
+
+/// Positions of the answer that a model must have memory for.
+const POSITIONS: usize = 1000;
+
+/// Released shapes that fit in so many bytes.
+fn fits(available: u64) -> Vec<Fits> {
+    let answer = SequenceNeeds { positions: POSITIONS, ..SequenceNeeds::default() };
+    let needs = |like: Like, quantize| {
+        let outline = Outline::of_shape(like, None).ok()?;
+        let device = DeviceOptions { device: DeviceChoice::Cpu, quantize, ..DeviceOptions::default() };
+        let options = device.backend_options(Dtype::Bf16).ok()?;
+        let spec = outline.info().spec();
+        Some(Footprint::of(spec, outline.stored(), &options, POSITIONS, std::slice::from_ref(&answer)).ok()?.total())
+    };
+    let format = |quantize| {
+        let fitting = Like::all().filter(|&like| needs(like, quantize).is_some_and(|needed| needed <= available));
+        Fits { quantize: quantize.to_string(), models: fitting.map(Like::name).collect() }
+    };
+    [WeightChoice::Q8, WeightChoice::Q4].map(format).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_that_fit_are_named_by_the_format_of_their_weights() {
+        let named = |gigabytes: u64| {
+            let models = fits(gigabytes * 1_000_000_000).into_iter().map(|fits| fits.models);
+            models
+                .map(|models| ["open-dcoder-0.5b", "sdar-8b", "sdar-30b-a3b"].map(|name| models.contains(&name)))
+                .collect()
+        };
+        let (small, middle, large): (Vec<_>, Vec<_>, Vec<_>) = (named(2), named(7), named(40));
+        assert_eq!(small, [[true, false, false], [true, false, false]]);
+        assert_eq!(middle, [[true, false, false], [true, true, false]]);
+        assert_eq!(large, [[true; 3]; 2]);
+    }
 }

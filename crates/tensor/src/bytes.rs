@@ -22,6 +22,29 @@ enum Source {
     File(Arc<Opened>),
     Owned(Arc<Vec<u8>>),
     Static(&'static [u8]),
+    Excerpt(Arc<Excerpt>),
+}
+
+/// Pieces of something longer, each with the place of its first byte.
+struct Excerpt {
+    pieces: Vec<(usize, Vec<u8>)>,
+    label: String,
+    length: usize,
+}
+
+impl Excerpt {
+    fn read(&self, start: usize, out: &mut [u8]) -> Result<(), ReadError> {
+        for (first, bytes) in &self.pieces {
+            let part = start.checked_sub(*first).and_then(|start| bytes.get(start..start + out.len()));
+            if let Some(part) = part {
+                out.copy_from_slice(part);
+                return Ok(());
+            }
+        }
+        let (count, length) = (out.len(), self.length);
+        let detail = format!("{count} of its {length} bytes, from {start} on, were not fetched");
+        Err(ReadError { file: self.label.clone(), detail })
+    }
 }
 
 /// A file of a length.
@@ -87,12 +110,29 @@ impl Bytes {
         Self(Source::Static(bytes))
     }
 
+    /// Pieces of `length` bytes, each with the place of its first byte. No others can be read. `label` is what messages call
+    /// all of them.
+    pub fn excerpt(pieces: Vec<(usize, Vec<u8>)>, length: usize, label: impl Into<String>) -> Self {
+        Self(Source::Excerpt(Arc::new(Excerpt { pieces, label: label.into(), length })))
+    }
+
     /// Number of bytes; of a file, when it was opened.
     pub fn len(&self) -> usize {
         match &self.0 {
             Source::File(opened) => opened.length,
             Source::Owned(bytes) => bytes.len(),
             Source::Static(bytes) => bytes.len(),
+            Source::Excerpt(excerpt) => excerpt.length,
+        }
+    }
+
+    /// Number of the first bytes that can be read: all, but of an excerpt.
+    pub fn readable(&self) -> usize {
+        match &self.0 {
+            Source::Excerpt(excerpt) => {
+                excerpt.pieces.iter().find(|(first, _)| *first == 0).map_or(0, |(_, bytes)| bytes.len())
+            }
+            _ => self.len(),
         }
     }
 
@@ -124,9 +164,7 @@ impl Bytes {
         }
         assert!(part.start <= part.end && part.end <= self.len(), "{part:?} is not inside");
         scratch.resize(part.len(), 0);
-        if let Source::File(opened) = &self.0 {
-            opened.read(part.start, scratch)?;
-        }
+        self.read(part.start, scratch)?;
         Ok(scratch)
     }
 
@@ -140,6 +178,7 @@ impl Bytes {
             Source::File(opened) => opened.read(start, out)?,
             Source::Owned(bytes) => out.copy_from_slice(&bytes[start..start + out.len()]),
             Source::Static(bytes) => out.copy_from_slice(&bytes[start..start + out.len()]),
+            Source::Excerpt(excerpt) => excerpt.read(start, out)?,
         }
         Ok(())
     }
@@ -157,7 +196,7 @@ impl Bytes {
 
     fn in_memory(&self) -> Option<&[u8]> {
         match &self.0 {
-            Source::File(_) => None,
+            Source::File(_) | Source::Excerpt(_) => None,
             Source::Owned(bytes) => Some(bytes),
             Source::Static(bytes) => Some(bytes),
         }
@@ -209,6 +248,16 @@ mod tests {
             bytes.check_unwritten().unwrap();
         }
         std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn of_an_excerpt_no_more_is_read_than_is_there() {
+        let bytes = Bytes::excerpt(vec![(0, vec![7; 10]), (50, vec![8; 4])], 100, "m.gguf");
+        assert_eq!((bytes.len(), bytes.readable()), (100, 10));
+        assert_eq!(bytes.get(2..10).unwrap().into_owned(), [7; 8]);
+        assert_eq!(bytes.get(51..54).unwrap().into_owned(), [8; 3]);
+        let refused = bytes.get(5..11).unwrap_err().to_string();
+        assert_eq!(refused, "cannot read m.gguf: 6 of its 100 bytes, from 5 on, were not fetched");
     }
 
     #[test]

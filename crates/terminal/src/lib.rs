@@ -18,6 +18,7 @@ pub mod output;
 pub mod packaging;
 pub mod program;
 pub mod progress;
+pub mod room;
 pub mod settings;
 pub mod told;
 pub mod words;

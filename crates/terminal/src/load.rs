@@ -4,7 +4,8 @@ use demask::{
     DeviceOptions, ModelInfo, Opened,
     layers::{
         checkpoint::{
-            AdapterFiles, Checkpoint, FetchProgress, ModelFiles, ModelLocation, locate, locate_adapter, resolve,
+            AdapterFiles, Checkpoint, FetchProgress, HubChoice, HubError, ModelFiles, ModelLocation, Survey, Wanted,
+            locate, resolve, survey,
         },
         step::Need,
         tensor::Dtype,
@@ -17,6 +18,7 @@ use crate::{
     interrupt::{self, Watched},
     output::{self, Screen},
     progress::Bar,
+    room::{Room, free_memory},
 };
 
 /// The model that is meant, and what goes with it. Without a name it is the built-in one.
@@ -35,24 +37,48 @@ impl Source {
         self.0.model.as_deref()
     }
 
-    /// Returns whether it is a GGUF file on this machine.
+    /// Returns whether its weights are known to be those of a GGUF file.
     pub fn is_gguf(&self) -> bool {
         let Some(argument) = self.name() else { return false };
-        matches!(resolve(argument), Ok(ModelLocation::Gguf(_)))
+        match resolve(argument, &env::hub()) {
+            Ok(ModelLocation::Gguf(_)) => true,
+            Ok(ModelLocation::Hub { choice, .. }) => choice != HubChoice::Any,
+            _ => false,
+        }
     }
 
-    /// Files of the model, fetched if they are not on this machine.
+    /// Files of the model, fetched if they are not on this machine. Where there is no room for them, they are refused before.
     pub fn files(&self, screen: Screen) -> anyhow::Result<ModelFiles> {
-        let LoadOptions { family, adapter, adapter_use, .. } = &self.0;
         let Some(name) = self.name() else { return Ok(demask::demo::files()) };
         let _watched = Watched::begin();
-        let files = locate(name, &env::hub(), &mut fetching(screen));
-        interrupt::check()?;
-        let choice = adapter_use.unwrap_or_default();
-        let adapter = adapter.as_ref().map(|name| locate_adapter(name, &env::hub(), &mut fetching(screen)));
-        interrupt::check()?;
-        let adapter = adapter.transpose()?.map(|files| AdapterFiles { files, choice });
-        Ok(files?.of_family(family.clone()).with_adapter(adapter))
+        let found = surveyed(name, screen)?;
+        let adapter = self.adapter(screen)?;
+        let whole = |files: ModelFiles| files.of_family(self.0.family.clone()).with_adapter(adapter.clone());
+        if found.missing_files == 0 {
+            return Ok(whole(found.files));
+        }
+        let device = self.0.device_options(&DeviceOptions { tier: env::tier()?, ..DeviceOptions::default() });
+        let checkpoint = Checkpoint::open(whole(found.files.clone()))?;
+        let room = Room::of(name, &found, Some(&checkpoint), &device)?;
+        room.check_memory(&checkpoint, &device)?;
+        room.check_disk()?;
+        room.tell(screen);
+        Ok(whole(answered(locate(name, Wanted::Model, &env::hub(), &mut fetching(screen)))?))
+    }
+
+    /// Checkpoint of the model, opened and checked; of one on a hub only the headers of weights are fetched.
+    pub fn headers(&self, screen: Screen) -> anyhow::Result<Checkpoint> {
+        let Some(name) = self.name() else { return self.checkpoint(screen) };
+        let _watched = Watched::begin();
+        let files = surveyed(name, screen)?.files.of_family(self.0.family.clone());
+        Ok(Checkpoint::open(files.with_adapter(self.adapter(screen)?))?)
+    }
+
+    /// The adapter, which is fetched.
+    fn adapter(&self, screen: Screen) -> anyhow::Result<Option<AdapterFiles>> {
+        let choice = self.0.adapter_use.unwrap_or_default();
+        let fetch = |name: &String| answered(locate(name, Wanted::Adapter, &env::hub(), &mut fetching(screen)));
+        Ok(self.0.adapter.as_ref().map(fetch).transpose()?.map(|files| AdapterFiles { files, choice }))
     }
 
     /// Checkpoint of the model, opened and checked, weights not read.
@@ -74,6 +100,20 @@ impl Source {
         warn(opened.info(), screen);
         Ok(opened)
     }
+}
+
+/// What is known of a model without its weights.
+pub fn surveyed(name: &str, screen: Screen) -> anyhow::Result<Survey> {
+    answered(survey(name, &env::hub(), &mut fetching(screen)))
+}
+
+/// What a hub gave, unless Ctrl-C was pressed meanwhile; lists of files say which of them fit in the memory.
+pub fn answered<T>(fetched: Result<T, HubError>) -> anyhow::Result<T> {
+    interrupt::check()?;
+    Ok(fetched.map_err(|error| match free_memory() {
+        Some(free) => error.with_free_memory(free),
+        None => error,
+    })?)
 }
 
 /// Shows how far downloads are, a bar for each file, until somebody presses Ctrl-C.

@@ -104,6 +104,10 @@ pub mod suite;
 #[doc(hidden)]
 pub mod by_hand;
 #[doc(hidden)]
+pub mod gguf;
+#[doc(hidden)]
+pub mod hub;
+#[doc(hidden)]
 pub mod naive;
 #[doc(hidden)]
 pub mod program;

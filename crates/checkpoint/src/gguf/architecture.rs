@@ -174,9 +174,6 @@ fn known() -> String {
 }
 
 fn refuse_variants(file: &File<'_>, keys: &Keys<'_>, family: &Family) -> Result<(), CheckpointError> {
-    if keys.fields.optional_number("split.count")?.is_some_and(|count| count > 1.0) {
-        return Err(keys.fields.unsupported("a model in several files", "join them with llama-gguf-split --merge"));
-    }
     // A tensor of a layer that the engine does not know would be left out of the sum.
     let known = [
         "attn_norm.weight",
@@ -268,7 +265,7 @@ fn factors(file: &File<'_>, keys: &Keys<'_>, plain: &Rope) -> Result<RopeScaling
     if tensor.shape != [plain.rotated as u64 / 2] {
         return Err(refused());
     }
-    let found = StoredTensor::new(tensor.dtype, 1, plain.rotated / 2, file.bytes, tensor.start).to_f32()?;
+    let found = StoredTensor::new(tensor.dtype, 1, plain.rotated / 2, file.bytes_of(tensor), tensor.start).to_f32()?;
     let factor = f64::from(found.iter().copied().fold(1.0, f32::max));
     let scaling = RopeScaling::Llama3 { factor, low: 1.0, high: 4.0, original_context: 8192.0 };
     let scaled = Rope { scaling, ..plain.clone() }.inverse_frequencies();

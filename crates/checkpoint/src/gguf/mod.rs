@@ -6,8 +6,10 @@
 mod architecture;
 mod ends;
 mod names;
+pub(crate) mod parts;
 mod pieces;
 mod reader;
+pub(crate) mod remote;
 mod vocabulary;
 
 use std::{
@@ -22,12 +24,14 @@ use serde_json::{Map, Value as Json};
 
 use crate::{
     ChatTemplate, CheckpointError, Family, FamilyChoice, Tokenizer,
+    error::shown,
     fields::{Fields, TokenIds},
+    files::GgufPart,
     located::Located,
     weights::StoredWeights,
 };
 use names::{ROPE_FACTORS, tensor_name};
-use reader::{Array, Contents, LARGEST_DESCRIPTIONS, Refusal, Tensor, Value};
+use reader::{Array, Contents, LARGEST_DESCRIPTIONS, MOST_TENSORS, Refusal, Tensor, Value};
 
 const TEMPLATE: &str = "tokenizer.chat_template";
 
@@ -41,10 +45,10 @@ pub(crate) struct Gguf {
     pub weights: StoredWeights,
 }
 
-/// An opened file, before it is known what it is.
+/// An opened file with its parts, before it is known what it is.
 struct File<'a> {
     label: &'a str,
-    bytes: &'a Bytes,
+    parts: &'a [GgufPart],
     values: HashMap<&'a str, Value<'a>>,
     tensors: HashMap<&'a str, Tensor>,
 }
@@ -52,14 +56,14 @@ struct File<'a> {
 /// Checks the descriptions of a whole GGUF file and returns the number of its tensors; `file` is its name for
 /// messages.
 pub fn check_gguf(bytes: &[u8], file: &str) -> Result<usize, CheckpointError> {
-    let bytes = Bytes::owned(bytes.to_vec());
-    File::read(&bytes, &descriptions(&bytes)?, file).map(|file| file.tensors.len())
+    let part = [GgufPart { label: file.to_owned(), bytes: Bytes::owned(bytes.to_vec()) }];
+    File::read(&part, &[descriptions(&part[0].bytes)?], file).map(|file| file.tensors.len())
 }
 
-/// Reads a whole file; `label` is its name for messages.
-pub(crate) fn open(bytes: &Bytes, label: &str, choice: Option<&FamilyChoice>) -> Result<Gguf, CheckpointError> {
-    let descriptions = descriptions(bytes)?;
-    let file = File::read(bytes, &descriptions, label)?;
+/// Reads a whole file from its parts; `label` is its name for messages.
+pub(crate) fn open(parts: &[GgufPart], label: &str, choice: Option<&FamilyChoice>) -> Result<Gguf, CheckpointError> {
+    let descriptions: Vec<_> = parts.iter().map(|part| descriptions(&part.bytes)).collect::<Result<_, _>>()?;
+    let file = File::read(parts, &descriptions, label)?;
     let fields = Fields::of(file.plain(), label);
     // The converter's conventions are those of the architecture that it wrote, whatever the weights were trained for.
     let (converted, mut spec) = architecture::read(&file, &fields)?;
@@ -76,7 +80,7 @@ pub(crate) fn open(bytes: &Bytes, label: &str, choice: Option<&FamilyChoice>) ->
             });
         }
     }
-    let weights = file.weights(converted, &spec, bytes)?;
+    let weights = file.weights(converted, &spec)?;
     let mut ids = architecture::token_ids(&fields)?;
     let vocabulary = vocabulary::read(&file, &fields, converted, &ids)?;
     // What fills holes ends where its authors' programs end, and pads with what would be an end here.
@@ -95,25 +99,40 @@ pub(crate) fn open(bytes: &Bytes, label: &str, choice: Option<&FamilyChoice>) ->
 /// The beginning of a file, with all that is described: a few megabytes do for nearly all of them.
 fn descriptions(bytes: &Bytes) -> Result<Cow<'_, [u8]>, CheckpointError> {
     const USUAL: usize = 8 << 20;
-    let first = bytes.get(0..USUAL.min(bytes.len()))?;
-    if first.len() == bytes.len() || reader::read(&first, bytes.len()).is_ok() {
+    let readable = bytes.readable();
+    let first = bytes.get(0..USUAL.min(readable))?;
+    if first.len() == readable || reader::read(&first, bytes.len()).is_ok() {
         return Ok(first);
     }
-    Ok(bytes.get(0..LARGEST_DESCRIPTIONS.min(bytes.len()))?)
+    Ok(bytes.get(0..LARGEST_DESCRIPTIONS.min(readable))?)
 }
 
 impl<'a> File<'a> {
-    fn read(bytes: &'a Bytes, descriptions: &'a [u8], label: &'a str) -> Result<Self, CheckpointError> {
-        let read = reader::read(descriptions, bytes.len());
-        let Contents { values, tensors } = read.map_err(|refusal| match refusal {
-            Refusal::Damaged(detail) => CheckpointError::Gguf { file: label.to_owned(), detail },
-            Refusal::Unsupported(what) => CheckpointError::Unsupported {
-                file: label.to_owned(),
-                what,
-                hint: "use the model in another quantisation, Q4_K_M or Q8_0 for example",
-            },
-        })?;
-        Ok(Self { label, bytes, values, tensors })
+    /// Reads the descriptions of all parts: the first says what the model is, each which tensors it has.
+    fn read(parts: &'a [GgufPart], descriptions: &'a [Cow<'_, [u8]>], label: &'a str) -> Result<Self, CheckpointError> {
+        let mut file = Self { label, parts, values: HashMap::new(), tensors: HashMap::new() };
+        for (index, (part, descriptions)) in parts.iter().zip(descriptions).enumerate() {
+            let Contents { values, tensors } = part.contents(descriptions)?;
+            part.check_place(&values, index, parts.len())?;
+            if index == 0 {
+                file.values = values;
+            }
+            for (name, mut tensor) in tensors {
+                tensor.part = index;
+                if file.tensors.insert(name, tensor).is_some() {
+                    return Err(part.damaged(format!("another part has the tensor {}, too", shown(name))));
+                }
+            }
+            if file.tensors.len() as u64 > MOST_TENSORS {
+                return Err(part.damaged(format!("with those before it there are more than {MOST_TENSORS} tensors")));
+            }
+        }
+        Ok(file)
+    }
+
+    /// The part that has a tensor.
+    fn bytes_of(&self, tensor: &Tensor) -> &Bytes {
+        &self.parts[tensor.part].bytes
     }
 
     /// The values as an object, lists left empty.
@@ -149,7 +168,7 @@ impl<'a> File<'a> {
     }
 
     /// All tensors of the architecture, checked.
-    fn weights(&self, family: &Family, spec: &ArchSpec, bytes: &Bytes) -> Result<StoredWeights, CheckpointError> {
+    fn weights(&self, family: &Family, spec: &ArchSpec) -> Result<StoredWeights, CheckpointError> {
         let paired = family.gguf.paired;
         if paired && spec.qkv_bias {
             return Err(CheckpointError::Unsupported {
@@ -175,7 +194,8 @@ impl<'a> File<'a> {
         }
         let unexpected = self.tensors.keys().filter(|name| !used.contains(**name)).map(|name| (*name).to_owned());
         let unexpected = unexpected.collect::<BTreeSet<_>>().into_iter().collect();
-        Ok(StoredWeights::of_file(bytes.clone(), located, unexpected))
+        let shards = self.parts.iter().map(|part| part.bytes.clone()).collect();
+        Ok(StoredWeights::of_files(shards, located, unexpected))
     }
 
     fn check_shape(
@@ -199,6 +219,47 @@ impl<'a> File<'a> {
     }
 }
 
+impl GgufPart {
+    /// The descriptions, read.
+    fn contents<'a>(&self, descriptions: &'a [u8]) -> Result<Contents<'a>, CheckpointError> {
+        reader::read(descriptions, self.bytes.len()).map_err(|refusal| match refusal {
+            Refusal::Damaged(detail) => self.damaged(detail),
+            Refusal::Unsupported(what) => CheckpointError::Unsupported {
+                file: self.label.clone(),
+                what,
+                hint: "use the model in another quantisation, Q4_K_M or Q8_0 for example",
+            },
+        })
+    }
+
+    /// Compares what a part says of its place with the place that its name gives it.
+    fn check_place(
+        &self,
+        values: &HashMap<&str, Value<'_>>,
+        index: usize,
+        count: usize,
+    ) -> Result<(), CheckpointError> {
+        let said = |key: &str| match values.get(key) {
+            Some(Value::Unsigned(number)) => *number,
+            _ => 0,
+        };
+        // A whole file says nothing, or a count of 0 if it was joined from parts.
+        let (number, all) = (said("split.no"), said("split.count").max(1));
+        if (number, all) == (index as u64, count as u64) {
+            return Ok(());
+        }
+        let (found, expected) = (number.saturating_add(1), index + 1);
+        Err(self.damaged(format!(
+            "it says that it is part {found} of {all}, expected {expected} of {count}: parts are named \
+             NAME-00001-of-00002.gguf, and all are in one folder"
+        )))
+    }
+
+    fn damaged(&self, detail: String) -> CheckpointError {
+        CheckpointError::Gguf { file: self.label.clone(), detail }
+    }
+}
+
 /// The expert that a tensor belongs to, if it is one of those that rows choose.
 fn expert_of(role: Role) -> Option<usize> {
     match role {
@@ -219,7 +280,7 @@ fn located_at(
     let bytes = (tensor.end - tensor.start) / parts;
     let start = tensor.start + part * bytes;
     Located {
-        shard: 0,
+        shard: tensor.part,
         start,
         end: start + bytes,
         dtype: tensor.dtype,

@@ -14,7 +14,7 @@ const ALIGNMENT: u64 = 32;
 
 // Limits that no file of a model comes near; beyond them a file is damaged.
 const MOST_KEYS: u64 = 1 << 16;
-const MOST_TENSORS: u64 = 1 << 16;
+pub(super) const MOST_TENSORS: u64 = 1 << 16;
 const LONGEST_NAME: usize = 1 << 16;
 const MOST_DIMENSIONS: u32 = 4;
 const DEEPEST_ARRAY: usize = 4;
@@ -85,6 +85,8 @@ pub(super) struct Tensor {
     pub start: usize,
     /// First byte behind it.
     pub end: usize,
+    /// Number of the file among those of the model.
+    pub part: usize,
 }
 
 /// Description of a whole file.
@@ -407,7 +409,7 @@ fn placed(info: Info<'_>, base: u64, alignment: u64, size: u64) -> Result<Tensor
         return Err(format!("it is cut off: the tensor {name} ends at byte {end}, the file has {size}"));
     }
     // Both fit: they are at most the length of the file.
-    Ok(Tensor { dtype, shape, start: start as usize, end: end as usize })
+    Ok(Tensor { dtype, shape, start: start as usize, end: end as usize, part: 0 })
 }
 
 fn refuse_overlaps(tensors: &HashMap<&str, Tensor>) -> Result<(), String> {

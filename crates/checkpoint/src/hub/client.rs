@@ -17,7 +17,8 @@ use super::{
 };
 use crate::{
     error::one_line,
-    files::{is_plain, largest_text},
+    files::largest_text,
+    location::{is_named_gguf, is_plain, is_revision},
 };
 
 /// Most bytes of the description of a repository.
@@ -47,6 +48,8 @@ pub(super) struct Listing {
 struct Listed {
     #[serde(rename = "rfilename")]
     name: String,
+    /// Bytes, where the hub says it.
+    size: Option<u64>,
 }
 
 impl Listing {
@@ -54,6 +57,20 @@ impl Listing {
     pub(super) fn has(&self, file: &str) -> bool {
         self.files.iter().any(|listed| listed.name == file)
     }
+
+    /// Names and sizes of the files, without names that lead out of a directory.
+    pub(super) fn files(&self) -> Vec<(String, Option<u64>)> {
+        let inside = self.files.iter().filter(|listed| is_revision(&listed.name));
+        inside.map(|listed| (listed.name.clone(), listed.size)).collect()
+    }
+}
+
+/// Bytes of a file.
+pub(super) struct Piece {
+    pub(super) bytes: Vec<u8>,
+    /// Size of the whole file.
+    pub(super) whole: u64,
+    etag: Option<String>,
 }
 
 /// Announcement of a file.
@@ -86,7 +103,7 @@ impl<'a> Client<'a> {
         Ok(self.directory(commit))
     }
 
-    fn directory(&self, commit: &str) -> PathBuf {
+    pub(super) fn directory(&self, commit: &str) -> PathBuf {
         self.place.join("snapshots").join(commit)
     }
 
@@ -94,7 +111,10 @@ impl<'a> Client<'a> {
     pub(super) fn listing(&self, revision: &str) -> Result<Listing, HubError> {
         const EXPECTED: &str = "the JSON description of a repository";
         let Remote { kind, id, options, .. } = &self.remote;
-        let address = format!("{}/api/{kind}s/{id}/revision/{}", options.endpoint, revision.replace('/', "%2F"));
+        // The sizes of a model's files, too.
+        let sizes = if *kind == RepositoryKind::Model { "?blobs=true" } else { "" };
+        let revision_part = revision.replace('/', "%2F");
+        let address = format!("{}/api/{kind}s/{id}/revision/{revision_part}{sizes}", options.endpoint);
         let mut text = Vec::new();
         let mut body = self.remote.get(&address, revision, None)?.into_reader().take(LARGEST_LISTING + 1);
         body.read_to_end(&mut text)
@@ -144,11 +164,48 @@ impl<'a> Client<'a> {
         }
     }
 
+    /// Bytes of a file of a commit from `start` on, and the size of the whole file.
+    pub(super) fn piece(&self, commit: &str, file: &str, start: u64, count: u64) -> Result<Piece, HubError> {
+        let address = self.address(commit, file);
+        let reply = self.remote.get(&address, commit, Some((start, Some(start + count - 1))))?;
+        let missing = || bad_reply(&address, "without the header content-range".to_owned(), "what a hub answers");
+        let (part, etag) = (reply.part().ok_or_else(missing)?, reply.etag.clone());
+        // A hub, or a proxy before it, may send the whole file.
+        let before = start.checked_sub(part.start);
+        let before =
+            before.ok_or_else(|| bad_reply(&address, format!("bytes from {} on", part.start), "those asked for"))?;
+        let (mut body, mut bytes) = (reply.into_reader(), Vec::new());
+        let broken = |cause: io::Error| HubError::Unreachable { address: address.clone(), detail: one_line(cause) };
+        io::copy(&mut (&mut body).take(before), &mut io::sink()).map_err(broken)?;
+        body.take(count).read_to_end(&mut bytes).map_err(broken)?;
+        if bytes.len() as u64 != count.min(part.whole.saturating_sub(start)) {
+            let found = format!("{} bytes of {file}", bytes.len());
+            return Err(bad_reply(&address, found, "as many as were asked for"));
+        }
+        Ok(Piece { bytes, whole: part.whole, etag })
+    }
+
+    /// Bytes of a file that a call would still fetch: an earlier one may have left a part.
+    pub(super) fn missing(&self, piece: &Piece) -> u64 {
+        let etag = piece.etag.as_deref().filter(|etag| is_plain(etag));
+        let blob = etag.map(|etag| self.place.join("blobs").join(etag));
+        let here = blob.map_or(0, |blob| length(&blob).max(length(&blob.with_extension("part"))));
+        piece.whole.saturating_sub(here)
+    }
+
+    fn address(&self, commit: &str, file: &str) -> String {
+        let folder = match self.remote.kind {
+            RepositoryKind::Model => "",
+            RepositoryKind::Dataset => "datasets/",
+        };
+        format!("{}/{folder}{}/resolve/{commit}/{file}", self.remote.options.endpoint, self.remote.id)
+    }
+
     /// Reports whether a file of a snapshot that should be small has other contents than its blob's name says, and removes
     /// such a blob: an earlier program may have linked what came damaged. The lengths of weights are checked when they are
     /// opened.
     fn is_damaged(&self, link: &Path, file: &str) -> Result<bool, HubError> {
-        if self.remote.kind != RepositoryKind::Model || file.ends_with(".safetensors") {
+        if self.remote.kind != RepositoryKind::Model || is_weights(file) {
             return Ok(false);
         }
         let blob = fs::canonicalize(link).map_err(|cause| io_error(link, cause))?;
@@ -164,11 +221,7 @@ impl<'a> Client<'a> {
 
     /// Name and size of a file's contents.
     fn announced<'f>(&self, commit: &str, file: &'f str) -> Result<Expected<'f>, HubError> {
-        let folder = match self.remote.kind {
-            RepositoryKind::Model => "",
-            RepositoryKind::Dataset => "datasets/",
-        };
-        let address = format!("{}/{folder}{}/resolve/{commit}/{file}", self.remote.options.endpoint, self.remote.id);
+        let address = self.address(commit, file);
         let reply = self.remote.get(&address, commit, Some((0, Some(0))))?;
         let missing = |name: &str| bad_reply(&address, format!("without the header {name}"), "what a hub answers");
         let etag = reply.etag.clone().ok_or_else(|| missing("etag"))?;
@@ -316,10 +369,15 @@ fn make_parent(path: &Path) -> io::Result<()> {
 /// Most bytes of a file of a repository: what its kind may have, weights of the largest models, data of a benchmark.
 fn largest(kind: RepositoryKind, file: &str) -> u64 {
     match kind {
-        RepositoryKind::Model if file.ends_with(".safetensors") => 1 << 40,
+        RepositoryKind::Model if is_weights(file) => 1 << 40,
         RepositoryKind::Model => largest_text(file),
         RepositoryKind::Dataset => 4 << 30,
     }
+}
+
+/// Reports whether a file has weights, by its name.
+fn is_weights(file: &str) -> bool {
+    file.ends_with(".safetensors") || is_named_gguf(file)
 }
 
 /// Bytes of a file; none, if there is no such file.

@@ -2,7 +2,10 @@
 
 use std::{fmt, io, path::Path};
 
-use crate::CheckpointError;
+use crate::{
+    CheckpointError,
+    gguf::parts::{GgufModel, Named, differ, listed},
+};
 
 /// Kind of a repository: models or datasets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,12 +89,54 @@ pub enum HubError {
         hint: &'static str,
     },
     /// A repository without what a model consists of.
-    #[error("{id} has no {missing}: expected config.json and safetensors; use a repository that has both")]
+    #[error(
+        "{id} has no {missing}: expected config.json and safetensors, or GGUF files; use a repository that has them"
+    )]
     NotAModel {
         /// Repository.
         id: String,
         /// The missing part.
         missing: &'static str,
+    },
+    /// Several GGUF files, of which none was named.
+    #[error("{id} has several GGUF files: {}", advised(id, models, *free))]
+    ManyFiles {
+        /// Repository.
+        id: String,
+        /// Models that could be meant.
+        models: Vec<GgufModel>,
+        /// Bytes of memory that are free, if the caller knows.
+        free: Option<u64>,
+    },
+    /// No GGUF file of the name or the quantisation that was asked for.
+    #[error("{id} has no {wanted}: it has {}", advised(id, models, *free))]
+    NoSuchFile {
+        /// Repository.
+        id: String,
+        /// Name of the file or of the quantisation.
+        wanted: String,
+        /// Models that there are.
+        models: Vec<GgufModel>,
+        /// Bytes of memory that are free, if the caller knows.
+        free: Option<u64>,
+    },
+    /// No GGUF file where one was asked for.
+    #[error("{id} has no GGUF file, and so no {wanted}: leave it out to have its safetensors")]
+    NoGguf {
+        /// Repository.
+        id: String,
+        /// Name of the file or of the quantisation.
+        wanted: String,
+    },
+    /// A split GGUF file that is not whole.
+    #[error("{id} has {file} and lacks {part}, a part of the same file: use another file or repository")]
+    NoPart {
+        /// Repository.
+        id: String,
+        /// The first part that is there.
+        file: String,
+        /// The first part that is not.
+        part: String,
     },
     /// A dataset or an adapter without a file that is asked of it.
     #[error("{id} has no file {file} at revision {revision}: it may have been moved; give a local copy instead")]
@@ -186,10 +231,29 @@ impl HubError {
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Checkpoint(error) => error.is_usage(),
-            Self::BadName { .. } => true,
+            Self::BadName { .. } | Self::ManyFiles { .. } | Self::NoSuchFile { .. } | Self::NoGguf { .. } => true,
             _ => false,
         }
     }
+
+    /// Says of the files that it lists which of them fit in so much memory.
+    #[must_use]
+    pub fn with_free_memory(mut self, bytes: u64) -> Self {
+        if let Self::ManyFiles { free, .. } | Self::NoSuchFile { free, .. } = &mut self {
+            *free = Some(bytes);
+        }
+        self
+    }
+}
+
+/// The models of a repository in words, and how to name one of them.
+fn advised(id: &str, models: &[GgufModel], free: Option<u64>) -> String {
+    let usual = models.iter().find(|model| model.is_of("Q4_K_M")).or(models.first());
+    let usual = usual.map_or_else(String::new, |model| match model.quantisation().filter(|_| differ(models)) {
+        Some(kind) => format!("{id}:{kind}"),
+        None => format!("{id}/{}", model.first()),
+    });
+    format!("{}; name one, as in {usual}", listed(models, Named::ByType, free))
 }
 
 /// The error of a place in the cache.

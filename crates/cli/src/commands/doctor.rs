@@ -3,7 +3,7 @@
 use demask::DeviceChoice;
 #[cfg(feature = "cuda")]
 use demask::doctor::{Card, Found};
-use demask::doctor::{Defaults, Doctor, Gpu};
+use demask::doctor::{Defaults, Doctor, Fits, Gpu};
 
 use crate::{output, settings::Settings};
 
@@ -41,7 +41,7 @@ fn gpu_lines(gpu: &Gpu) -> Vec<String> {
     }
 }
 
-fn told(Doctor { cpu, gpu, memory, ceilings, defaults }: &Doctor) -> String {
+fn told(Doctor { cpu, gpu, memory, ceilings, defaults, fits }: &Doctor) -> String {
     let reading = ceilings.read_gbs.map(|gbs| format!("{gbs:.1} GB/s"));
     let reading = reading.unwrap_or_else(|| "not enough memory to measure".to_owned());
     let lacking = Doctor::known_tiers() - cpu.tiers.len();
@@ -62,8 +62,12 @@ fn told(Doctor { cpu, gpu, memory, ceilings, defaults }: &Doctor) -> String {
         format!("f32       {:.3} TFLOP/s", ceilings.f32_tflops),
         format!("bf16      {:.3} TFLOP/s", ceilings.bf16_tflops),
         format!("int8      {:.3} TFLOP/s", ceilings.int8_tflops),
-        "defaults".to_owned(),
     ]);
+    lines.extend(fits.iter().map(|Fits { quantize, models }| {
+        let models = if models.is_empty() { "no released model".to_owned() } else { models.join(", ") };
+        format!("fits {quantize:<4} {models}")
+    }));
+    lines.push("defaults".to_owned());
     lines.extend(defaults.iter().map(|Defaults { families, decoder, cache, exactness }| {
         format!("  {families}: decoder {decoder}, cache {cache} ({exactness})")
     }));

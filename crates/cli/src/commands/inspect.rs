@@ -156,7 +156,7 @@ fn shared(mut shared: SharedArgs, args: &InspectArgs) -> anyhow::Result<SharedAr
 pub fn run(typed: SharedArgs, args: &InspectArgs) -> anyhow::Result<()> {
     let settings = &Settings::resolve(&shared(typed, args)?)?;
     let source = &settings.source;
-    let report = report(&source.checkpoint(settings.screen)?, settings.asked())?;
+    let report = report(&source.headers(settings.screen)?, settings.asked())?;
     if settings.screen.json { output::json(&report) } else { Ok(output::text(&told(&report))?) }
 }
 

@@ -8,25 +8,22 @@ use std::{
 
 use anyhow::{Context, anyhow};
 use demask::{
-    DeviceOptions, Footprint,
-    layers::{
-        checkpoint::{Checkpoint, ModelFiles},
-        cpu::available_memory,
-        step::SequenceNeeds,
-    },
+    DeviceOptions,
+    layers::checkpoint::{Checkpoint, GgufModel, ModelFiles, gguf_models},
 };
-use demask_terminal::env::hub;
+use demask_terminal::{
+    env::hub,
+    room::{footprint, free_memory},
+};
 use serde::Serialize;
 
 use crate::{output, settings::Settings};
 
-/// Positions of the answer that a model must have memory for.
-const POSITIONS: usize = 1000;
-
 /// A line of the list.
 #[derive(Serialize)]
 struct Line {
-    /// Name as it is typed: `org/name`, of another branch than `main` `org/name@branch`.
+    /// Name as it is typed: `org/name`, `org/name:Q4_K_M` or `org/name/FILE.gguf`, of another branch than `main` with
+    /// `@branch` behind it.
     name: String,
     path: Option<PathBuf>,
     /// Bytes that its files take.
@@ -73,23 +70,53 @@ fn cached(cache: &Path) -> anyhow::Result<Vec<(String, Option<PathBuf>)>> {
     Ok(models)
 }
 
-/// Returns the models of a repository, one for each branch that was fetched.
+/// Returns the models of a repository, one or more for each branch that was fetched.
 fn of_repository(id: &str, place: &Path) -> Vec<(String, Option<PathBuf>)> {
     let references = fs::read_dir(place.join("refs")).into_iter().flatten();
     let branches: Vec<String> = references.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
     if branches.is_empty() {
-        // A reference is written last: a download that broke off has none.
-        return vec![(id.to_owned(), None)];
+        // A reference is written last: a download that broke off has none. Neither has a model of which only the description
+        // was read.
+        return if has_begun(place) { vec![(id.to_owned(), None)] } else { Vec::new() };
     }
-    let model = |branch: String| {
-        let name = if branch == "main" { id.to_owned() } else { format!("{id}@{branch}") };
-        let commit = fs::read_to_string(place.join("refs").join(branch)).ok();
-        let is_plain = |commit: &String| commit.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        (name, commit.filter(is_plain).map(|commit| place.join("snapshots").join(commit)))
+    branches.iter().flat_map(|branch| of_branch(id, branch, place)).collect()
+}
+
+/// Returns whether contents of a repository are here that are no small files, or a part of some.
+fn has_begun(place: &Path) -> bool {
+    let blobs = fs::read_dir(place.join("blobs")).into_iter().flatten().flatten();
+    let is_part = |entry: &fs::DirEntry| entry.path().extension().is_some_and(|extension| extension == "part");
+    let is_safetensors =
+        |entry: fs::DirEntry| entry.path().extension().is_some_and(|extension| extension == "safetensors");
+    let has_weights = |commit: &Path| {
+        let safetensors = fs::read_dir(commit).into_iter().flatten().flatten().any(is_safetensors);
+        safetensors || !gguf_models(commit).is_empty()
     };
-    let is_adapter =
-        |directory: &PathBuf| directory.join("adapter_config.json").exists() && !directory.join("config.json").exists();
-    branches.into_iter().map(model).filter(|(_, directory)| !directory.as_ref().is_some_and(is_adapter)).collect()
+    let mut commits = fs::read_dir(place.join("snapshots")).into_iter().flatten().flatten();
+    blobs.into_iter().any(|entry| is_part(&entry)) || commits.any(|commit| has_weights(&commit.path()))
+}
+
+/// Returns the models of a branch: that of the directory, or each in GGUF files.
+fn of_branch(id: &str, branch: &str, place: &Path) -> Vec<(String, Option<PathBuf>)> {
+    let suffix = if branch == "main" { String::new() } else { format!("@{branch}") };
+    let commit = fs::read_to_string(place.join("refs").join(branch)).ok();
+    let commit = commit.filter(|commit| commit.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+    let directory = commit.map(|commit| place.join("snapshots").join(commit));
+    let has = |file: &str| directory.as_ref().is_some_and(|directory| directory.join(file).exists());
+    if has("adapter_config.json") && !has("config.json") {
+        return Vec::new();
+    }
+    let files = directory.as_deref().map(gguf_models).unwrap_or_default();
+    let name = |model: &GgufModel| match model.quantisation() {
+        Some(kind) => format!("{id}:{kind}{suffix}"),
+        None => format!("{id}/{}{suffix}", model.first()),
+    };
+    let path = |model: &GgufModel| directory.as_ref().map(|directory| directory.join(model.first()));
+    let mut models: Vec<_> = files.iter().map(|model| (name(model), path(model))).collect();
+    if models.is_empty() || has("model.safetensors") || has("model.safetensors.index.json") {
+        models.push((format!("{id}{suffix}"), directory.clone()));
+    }
+    models
 }
 
 fn line(name: String, path: Option<PathBuf>, device: &DeviceOptions) -> Line {
@@ -97,9 +124,7 @@ fn line(name: String, path: Option<PathBuf>, device: &DeviceOptions) -> Line {
     let mut line = Line { name, path, bytes, family: None, needs: None, fits: None, broken: None };
     match needs(&mut line, device) {
         Ok(needs) => {
-            // The largest number is that of a system that does not say.
-            let free = Some(available_memory()).filter(|&free| free < u64::MAX);
-            (line.needs, line.fits) = (Some(needs), free.map(|free| needs <= free));
+            (line.needs, line.fits) = (Some(needs), free_memory().map(|free| needs <= free));
         }
         Err(error) => line.broken = Some(format!("{error:#}")),
     }
@@ -109,17 +134,21 @@ fn line(name: String, path: Option<PathBuf>, device: &DeviceOptions) -> Line {
 /// Returns the bytes that a model takes with an answer, as the loader checks them.
 fn needs(line: &mut Line, device: &DeviceOptions) -> anyhow::Result<u64> {
     let unfinished = || anyhow!("its download did not end: demask pull {} goes on with it", line.name);
-    let directory = line.path.as_ref().filter(|path| path.is_dir()).ok_or_else(unfinished)?;
-    let checkpoint = Checkpoint::open(ModelFiles::directory(directory)?)?;
+    let path = line.path.as_ref().filter(|path| path.exists()).ok_or_else(unfinished)?;
+    let files = if path.is_dir() { ModelFiles::directory(path)? } else { ModelFiles::gguf(path)? };
+    let checkpoint = Checkpoint::open(files)?;
     line.family = Some(checkpoint.spec().family.to_string());
-    let options = device.backend_options(checkpoint.weights().main_dtype())?;
-    let answer = SequenceNeeds { positions: POSITIONS, ..SequenceNeeds::default() };
-    Ok(Footprint::of_files(checkpoint.spec(), checkpoint.weights(), &options, POSITIONS, &[answer])?.total())
+    Ok(footprint(&checkpoint, device)?.total())
 }
 
-/// Bytes of the files of a directory, links followed.
-fn bytes(directory: &Path) -> u64 {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+/// Bytes of the files of a directory, links followed, or of a GGUF file with all of its parts.
+fn bytes(path: &Path) -> u64 {
+    if let Some(folder) = path.parent().filter(|_| path.is_file()) {
+        let models = gguf_models(folder);
+        let model = models.iter().find(|model| path.file_name().is_some_and(|name| name == model.first()));
+        return model.and_then(|model| model.bytes).unwrap_or(0);
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
     entries
         .filter_map(|entry| fs::metadata(entry.path()).ok())
         .filter(fs::Metadata::is_file)
