@@ -57,10 +57,10 @@ CASES: list[tuple[Call, type[Exception], str]] = [
     (lambda e: e.score(QUESTION, 7), TypeError, "the continuation is of type int, expected str"),
     (lambda e: e.tokenizer.encode(3), TypeError, "the text is of type int, expected str"),
     (lambda e: demask.Chat("demo"), TypeError, "model is of type str, expected what demask.load"),
-    (lambda e: e.serve(port="x"), TypeError, "`port` is \"x\", expected"),
     (lambda e: asyncio.run(e.http(3, "/")), TypeError, "method is of type int, expected str"),
     (lambda e: asyncio.run(e.http("POST", "/", None, "{}")), TypeError, "use body.encode()"),
     # Values.
+    (lambda e: e.serve(port="x"), demask.errors.OptionsError, "`port` is \"x\", expected"),
     (lambda e: e.serve(port=99999), demask.errors.OptionsError, "`port` is 99999, expected"),
     (lambda e: e.generate(QUESTION, seed=2**70), demask.errors.OptionsError, "below 2 to the power of 64"),
     (lambda e: e.generate(QUESTION, steps=-1), demask.errors.OptionsError, "`steps` is -1, expected a whole number from 0 on"),

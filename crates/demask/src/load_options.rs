@@ -17,7 +17,7 @@ settings! {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub struct LoadOptions of "setting" {
-        /// Model: directory, .gguf file, or org/name[:Q4_K_M] of a hub.
+        /// Directory, .gguf file, or org/name[:Q4_K_M] of a hub.
         model: String, "MODEL" or "a demo";
         /// Family that the model's files are read as, where they do not tell: `NAME` or `NAME:shift=0|1,block=N|none,mask=ID`.
         family: FamilyChoice as Word, "NAME[:...]";

@@ -24,6 +24,7 @@ pub fn option_fields() -> String {
     json!({
         "load": fields(LoadOptions::FIELDS),
         "bounds": bounds.collect::<Value>(),
+        "service": fields(ServeOptions::FIELDS),
         "answer": fields(Options::FIELDS),
     })
     .to_string()
