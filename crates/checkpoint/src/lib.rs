@@ -27,6 +27,7 @@ mod header;
 mod hub;
 mod located;
 mod location;
+mod names;
 mod said;
 mod special;
 mod template;

@@ -9,7 +9,7 @@ use std::{
 use crate::{
     CheckpointError, HubOptions,
     gguf::parts::{self, GgufModel, Named},
-    weights::{INDEX, SINGLE},
+    names::{INDEX, SINGLE, is_named_gguf, is_plain, is_repository, is_revision},
 };
 
 /// Hosts of the hub that is taken where none is named.
@@ -189,31 +189,10 @@ fn without_host<'a>(argument: &'a str, options: &HubOptions) -> Result<(&'a str,
     }
 }
 
-/// Reports whether a name ends as those of GGUF files do.
-pub(crate) fn is_named_gguf(name: &str) -> bool {
-    Path::new(name).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
-}
-
 /// Reports whether a file starts as GGUF files do, whatever it is called.
 fn is_gguf(path: &Path) -> bool {
     let mut magic = [0; 4];
     File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *b"GGUF"
-}
-
-/// Reports whether a text is `org/name` as the hub allows it.
-pub(crate) fn is_repository(text: &str) -> bool {
-    text.split_once('/').is_some_and(|(organisation, name)| is_plain(organisation) && is_plain(name))
-}
-
-/// Reports whether a text can name a revision, or a file of a repository, without leaving its directory.
-pub(crate) fn is_revision(text: &str) -> bool {
-    !text.is_empty() && text.len() <= 200 && text.split('/').all(is_plain)
-}
-
-/// Reports whether a text is one safe component of a path.
-pub(crate) fn is_plain(text: &str) -> bool {
-    let allowed = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.');
-    !text.is_empty() && text.len() <= 200 && text.chars().all(allowed) && !text.starts_with('.')
 }
 
 #[cfg(test)]

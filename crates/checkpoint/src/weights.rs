@@ -14,11 +14,8 @@ use crate::{
     fields::Fields,
     header::{self, MOST_TENSORS, TensorInfo},
     located::{Located, dtype_of},
-    location::is_plain,
+    names::{INDEX, SINGLE, is_plain},
 };
-
-pub(crate) const SINGLE: &str = "model.safetensors";
-pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
 /// Most files of a checkpoint: 20 times what the largest releases have.
 const MOST_SHARDS: usize = 1 << 12;

@@ -1,6 +1,6 @@
 //! Models in GGUF files by the names of the files: parts that belong together, and the quantisation that a name says.
 
-use crate::location::is_named_gguf;
+use crate::names::is_named_gguf;
 
 /// Most files of a model, as of safetensors.
 const MOST_PARTS: usize = 1 << 12;

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     error::one_line,
     files::largest_text,
-    location::{is_named_gguf, is_plain, is_revision},
+    names::{is_named_gguf, is_plain, is_revision},
 };
 
 /// Most bytes of the description of a repository.

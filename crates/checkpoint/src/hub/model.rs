@@ -9,9 +9,9 @@ use std::{
 use demask_tensor::Bytes;
 
 use super::{
-    FetchProgress, HubError, Request,
     client::{Client, Listing, Piece},
-    error::io_error,
+    error::{FetchProgress, HubError, io_error},
+    request::{Request, Watch},
 };
 use crate::{
     HubChoice, ModelFiles, ShardIndex,
@@ -22,7 +22,7 @@ use crate::{
     },
     header,
     location::files_below,
-    weights::{INDEX, SINGLE},
+    names::{INDEX, SINGLE},
 };
 
 /// Files that a model directory may have beside its weights.
@@ -38,9 +38,6 @@ const SMALL_FILES: &[&str] = &[
     "chat_template.jinja",
     "chat_template.json",
 ];
-
-/// What sees how far fetching is; where it returns `false`, fetching is given up.
-pub(super) type Watch<'a> = &'a mut dyn FnMut(FetchProgress<'_>) -> bool;
 
 /// What is known of a model before its weights are here.
 #[derive(Debug, Clone)]
