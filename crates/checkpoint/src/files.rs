@@ -134,7 +134,7 @@ impl ModelFiles {
         Ok(Self::at(name, Place::Directory(path.to_path_buf())))
     }
 
-    /// A GGUF file: everything is in it. A part of a split file stands for all of them, which are beside it.
+    /// A GGUF file, which has the whole model. Of a split file any part names all, which are beside it.
     pub fn gguf(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
         let path = path.as_ref();
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());

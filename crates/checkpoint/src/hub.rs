@@ -27,7 +27,7 @@ use request::{Request, Watch};
 
 use crate::{CheckpointError, HubChoice, ModelFiles, ModelLocation, adapter, location::resolve};
 
-/// What an argument names.
+/// Kind of files that an argument names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     /// A model: a directory, a GGUF file, or a model of a hub.
@@ -71,7 +71,7 @@ pub fn locate(
     }
 }
 
-/// What is known of a model before its weights are here: its small files, and the headers of its weights. Of a hub's model
+/// Returns facts of a model before its weights are here: its small files, and the headers of its weights. Of a hub's model
 /// only these are fetched.
 ///
 /// # Errors

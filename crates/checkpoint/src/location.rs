@@ -97,7 +97,7 @@ pub(crate) fn files_below(directory: &Path) -> Vec<(String, Option<u64>)> {
     files_in(directory, "", DEEPEST)
 }
 
-/// Regular files of a directory with their sizes, and those of its folders so many levels down.
+/// Returns the regular files of a directory with their sizes, and those of its folders up to `levels` levels down.
 fn files_in(directory: &Path, prefix: &str, levels: usize) -> Vec<(String, Option<u64>)> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -112,7 +112,7 @@ fn files_in(directory: &Path, prefix: &str, levels: usize) -> Vec<(String, Optio
     files
 }
 
-/// What an argument means to a hub; nothing if it is not of the form.
+/// Reads an argument as the name of a hub. Returns nothing for another form.
 fn of_hub(argument: &str, options: &HubOptions) -> Result<Option<ModelLocation>, CheckpointError> {
     let (name, pasted) = without_host(argument, options)?;
     if pasted && let Some(location) = of_page(name) {

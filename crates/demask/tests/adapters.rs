@@ -42,6 +42,19 @@ fn causal() -> ArchSpec {
     spec
 }
 
+fn facts(spec: &ArchSpec) -> ModelFacts {
+    ModelFacts {
+        mask: spec.attention,
+        shift: spec.shift as u32,
+        mask_id: Some(MASK),
+        vocab: spec.vocabulary,
+        context: spec.context,
+        layers: spec.layers,
+        blocks: spec.blocks,
+        free_rows: 16,
+    }
+}
+
 /// Kinds of products on each tier, one of f32 and bf16 where kernels are shared.
 fn kinds() -> Vec<(Isa, Products)> {
     let types = [Dtype::F32, Dtype::Bf16];
@@ -108,16 +121,7 @@ fn idlm_4_an_adapter_of_zeros_changes_no_bit() {
 #[test]
 fn partly_computed_layers_beside_an_adapter_are_those_of_the_merged_model() {
     let (_, spec) = specs().into_iter().find(|(_, spec)| spec.attention == Mask::Full).unwrap();
-    let facts = ModelFacts {
-        mask: Mask::Full,
-        shift: spec.shift as u32,
-        mask_id: Some(MASK),
-        vocab: spec.vocabulary,
-        context: spec.context,
-        layers: spec.layers,
-        blocks: spec.blocks,
-        free_rows: 16,
-    };
+    let facts = facts(&spec);
     let answered = |usage: AdapterUse, cache: &str| {
         let session = |index: u32| {
             let tokens = (0..5 + index).map(|at| (index * 13 + at * 7) % 60).collect();
@@ -207,16 +211,7 @@ fn idlm_3_random_networks_write_what_ar_writes_without_the_adapter() {
     let kinds: Vec<Products> =
         plain.chain(quantised(Dtype::Bf16).into_iter().filter(|kind| kind.activations == Activations::Int8)).collect();
     let each = asked.unwrap_or(36).div_ceil(3 * kinds.len()).next_multiple_of(4);
-    let facts = ModelFacts {
-        mask: Mask::Causal,
-        shift: 1,
-        mask_id: Some(MASK),
-        vocab: spec.vocabulary,
-        context: spec.context,
-        layers: spec.layers,
-        blocks: spec.blocks,
-        free_rows: 16,
-    };
+    let facts = facts(&spec);
     let (base, adapted) = (random(&spec), random(&spec).with_adapter(&spec, (AdapterUse::Masks(MASK), 8), 0.5));
     let mut answers = 0;
     for products in kinds {

@@ -15,7 +15,7 @@ pub struct GgufModel {
     pub files: Vec<String>,
     /// First part that there is not.
     pub missing: Option<String>,
-    /// Bytes of the files; none: somebody does not say.
+    /// Bytes of the files; none: the size of one is unknown.
     pub bytes: Option<u64>,
 }
 
@@ -61,7 +61,7 @@ fn stem(name: &str) -> &str {
     part_of(name).map_or(stem, |(stem, ..)| stem)
 }
 
-/// What the parts of a split file share, the number of one of them and their count: `NAME-00001-of-00003.gguf`.
+/// Reads the name of a part of a split file, `NAME-00001-of-00003.gguf`: the shared name, the part's number and the count.
 pub(crate) fn part_of(name: &str) -> Option<(&str, usize, usize)> {
     let (rest, count) = name.get(..name.len().checked_sub(".gguf".len())?)?.rsplit_once("-of-")?;
     let (stem, number) = rest.rsplit_once('-')?;

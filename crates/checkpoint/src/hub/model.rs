@@ -39,7 +39,7 @@ const SMALL_FILES: &[&str] = &[
     "chat_template.json",
 ];
 
-/// What is known of a model before its weights are here.
+/// Facts of a model before its weights are here.
 #[derive(Debug, Clone)]
 pub struct Survey {
     /// Its files: those that are here, and headers of the others.
@@ -51,7 +51,7 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// That of a model that is here.
+    /// Facts of a model that is here.
     pub(super) fn here(files: ModelFiles) -> Self {
         Self { files, missing_files: 0, missing_bytes: 0 }
     }
@@ -251,7 +251,7 @@ impl Remote<'_> {
         self.client.piece(self.commit, self.file, start as u64, count as u64)
     }
 
-    /// What describes its tensors, and the bytes that are still to be fetched.
+    /// Returns the header of its tensors, and the bytes that are still to be fetched.
     fn header(&self, gguf: bool, model: &Model) -> Result<(Bytes, u64), HubError> {
         let first = self.piece(0, if gguf { remote::FIRST } else { 8 })?;
         let (whole, missing) = (first.whole, self.client.missing(&first));

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::names::{is_repository, is_revision};
 
-/// What sees how far fetching is; where it returns `false`, fetching is given up.
+/// Observer of a download's progress. Returns `false` to give the download up.
 pub type Watch<'a> = &'a mut dyn FnMut(FetchProgress<'_>) -> bool;
 
 /// A request to a hub.
@@ -49,7 +49,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// What the cache's directory of the revision gives if the hub need not or cannot be asked, else what the transfer brings.
+    /// Returns the result of the cache where the hub need not or cannot be asked, else the result of the transfer.
     pub fn answer<T>(
         self,
         cached: impl Fn(&Path) -> Result<T, HubError>,
