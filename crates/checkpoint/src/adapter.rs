@@ -12,7 +12,7 @@ use demask_step::{Mask, TokenId};
 use demask_tensor::{Bytes, StoredTensor};
 use serde_json::Value;
 
-pub use choice::{AdapterChoice, AdapterFacts, UnknownAdapterUse};
+pub use choice::{AdapterChoice, AdapterFacts, AdapterMatrix, UnknownAdapterUse};
 
 use crate::{
     AdapterFiles, CheckpointError, Family,
@@ -78,14 +78,17 @@ impl StoredAdapter {
             });
         }
         let ranks = pairs.values().map(|pair| pair.a.rows);
-        let size = |located: &Located| (located.rows * located.columns) as u64;
+        let matrices = pairs.iter().flat_map(|(role, pair)| {
+            let Role::Layer(_, part) = *role else { return Vec::new() };
+            let shape = |&Located { dtype, rows, columns, .. }: &Located| AdapterMatrix { part, dtype, rows, columns };
+            vec![shape(&pair.a), shape(&pair.b)]
+        });
         let facts = AdapterFacts {
             name: files.name().to_owned(),
             base: config.base,
             usage,
             ranks: [ranks.clone().min().unwrap_or(0), ranks.max().unwrap_or(0)],
-            products: pairs.len(),
-            parameters: pairs.values().map(|pair| size(&pair.a) + size(&pair.b)).sum(),
+            matrices: matrices.collect(),
         };
         Ok(Self { bytes, pairs, facts })
     }
@@ -135,7 +138,7 @@ struct Config {
     base: Option<String>,
 }
 
-/// Keys that say nothing about what is computed.
+/// Keys that say nothing about the computation.
 const OF_TRAINING: &[&str] = &[
     "auto_mapping",
     "base_model_name_or_path",

@@ -77,7 +77,7 @@ impl Checkpoint {
         self.text.tokenizer.as_deref()
     }
 
-    /// The chat template: the checkpoint's own, else that of its family.
+    /// The chat template: the checkpoint's own, else its family's.
     pub fn template(&self) -> &ChatTemplate {
         &self.text.template
     }
@@ -189,7 +189,7 @@ impl Parts {
     }
 }
 
-/// A checkpoint without its weights: what is needed while the packed weights run.
+/// A checkpoint without its weights, for use while the packed weights run.
 #[non_exhaustive]
 pub struct CheckpointText {
     /// Name of the model, for people.
@@ -216,7 +216,7 @@ impl CheckpointText {
     /// Reads the configuration of a model of a family: `config.json` and `generation_config.json`. There is no tokenizer.
     ///
     /// # Errors
-    /// If the configuration is not that of a model of this family.
+    /// If the configuration is not of a model of this family.
     pub fn of_configuration(
         name: &str,
         family: &'static Family,

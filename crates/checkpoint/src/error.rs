@@ -65,7 +65,7 @@ pub enum CheckpointError {
     Gguf {
         /// The file.
         file: String,
-        /// Description of what was found and expected.
+        /// Description of the finding and the expectation.
         detail: String,
     },
     /// A tensor that a GGUF file's metadata need is not there or not as they say.
@@ -75,7 +75,7 @@ pub enum CheckpointError {
         file: String,
         /// Name of the tensor.
         tensor: String,
-        /// Description of what was found and expected.
+        /// Description of the finding and the expectation.
         detail: String,
     },
     /// A weight file cannot be read.
@@ -184,7 +184,7 @@ pub enum CheckpointError {
     Safetensors {
         /// The file.
         file: String,
-        /// Description of what was found and expected.
+        /// Description of the finding and the expectation.
         detail: String,
     },
     /// An adapter that does not go with the model, or is damaged.
@@ -192,7 +192,7 @@ pub enum CheckpointError {
     Adapter {
         /// The file.
         file: String,
-        /// Description of what was found and expected.
+        /// Description of the finding and the expectation.
         detail: String,
     },
     /// A tensor of the architecture is nowhere.
@@ -349,7 +349,7 @@ impl CheckpointError {
     }
 }
 
-/// Something that is odd but not wrong, for whoever shows it to the user.
+/// Something that is odd but not wrong, to be shown to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {

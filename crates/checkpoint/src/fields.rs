@@ -10,7 +10,7 @@ use crate::{
 /// Ids of special tokens as one file names them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TokenIds {
-    /// Stands for what is not decided yet.
+    /// Token of undecided positions.
     pub mask: Option<u32>,
     /// Ends a text or a turn; the first is the text's.
     pub eos: Vec<u32>,
@@ -177,7 +177,7 @@ impl<'a> Fields<'a> {
         CheckpointError::BadValue { file: self.file.to_owned(), key: self.path(key), found, expected: expected.into() }
     }
 
-    /// The error of a value that means something else than what the engine computes.
+    /// The error of a value that the engine does not compute.
     pub(crate) fn unsupported(&self, what: impl Into<String>, hint: &'static str) -> CheckpointError {
         CheckpointError::Unsupported { file: self.file.to_owned(), what: what.into(), hint }
     }

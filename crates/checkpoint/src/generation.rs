@@ -1,4 +1,4 @@
-//! `generation_config.json`: the tokens and the length that a model's authors name. How they sample is not read.
+//! `generation_config.json`: the tokens and the lengths that a model's authors name. How they sample is not read.
 
 use crate::{
     CheckpointError,
@@ -13,13 +13,16 @@ pub struct GenerationConfig {
     pub tokens: TokenIds,
     /// Length of the answer.
     pub max_new_tokens: Option<u64>,
+    /// Positions of a block under full attention, where a canvas is decoded block by block.
+    pub block_length: Option<u64>,
 }
 
 impl GenerationConfig {
     /// Reads the text of the file; `file` is its name for messages.
     pub fn parse(text: &[u8], file: &str) -> Result<Self, CheckpointError> {
         let fields = Fields::parse(text, file)?;
-        let length = fields.optional_number("max_new_tokens")?.map(|number| number.max(0.0) as u64);
-        Ok(Self { tokens: fields.token_ids()?, max_new_tokens: length })
+        let length = |key| Ok::<_, CheckpointError>(fields.optional_number(key)?.map(|number| number.max(0.0) as u64));
+        let (max_new_tokens, block_length) = (length("max_new_tokens")?, length("block_length")?);
+        Ok(Self { tokens: fields.token_ids()?, max_new_tokens, block_length })
     }
 }

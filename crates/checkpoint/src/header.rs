@@ -14,7 +14,7 @@ use crate::{
 /// Largest header that is read, as in the format's own library.
 const LARGEST_HEADER: u64 = 100_000_000;
 
-/// Most tensors of a checkpoint, over all of its files: as for GGUF files, 50 times what the largest dense models have.
+/// Most tensors of a checkpoint, over all of its files: as for GGUF files, 50 times those of the largest dense models.
 pub(crate) const MOST_TENSORS: usize = 1 << 16;
 
 // What is kept of each tensor is small, whatever its header says.
@@ -31,7 +31,7 @@ pub(crate) struct TensorInfo {
     pub shape: Vec<u64>,
     /// First byte in the file.
     pub start: usize,
-    /// First byte behind it.
+    /// First byte after it.
     pub end: usize,
 }
 

@@ -34,7 +34,7 @@ mod template;
 mod tokenizer;
 mod weights;
 
-pub use adapter::{AdapterChoice, AdapterFacts, UnknownAdapterUse};
+pub use adapter::{AdapterChoice, AdapterFacts, AdapterMatrix, UnknownAdapterUse};
 pub use checkpoint::{Checkpoint, CheckpointText};
 pub use config::{ModelConfig, parse_config};
 pub use error::{CheckpointError, Warning};

@@ -31,8 +31,11 @@ impl Rendered {
         self.text.push_str(text);
     }
 
-    /// Appends people's words.
-    pub(crate) fn quote(&mut self, text: &str) {
+    /// Appends people's words; nothing of an empty text.
+    pub fn quote(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
         let start = self.text.len();
         self.text.push_str(text);
         match self.said.last_mut().filter(|last| last.end == start) {
@@ -112,7 +115,7 @@ impl Hidden {
     }
 }
 
-/// Places of tokens in a text, in order; where two overlap, that of the one that begins first, and of those the longest.
+/// Places of tokens in a text, in order. Of two that overlap the first counts, and of equal beginnings the longest.
 pub(crate) fn places<'a>(text: &str, tokens: impl Iterator<Item = &'a str>) -> Vec<Range<usize>> {
     let mut places: Vec<Range<usize>> = tokens
         .filter(|token| !token.is_empty())
@@ -137,7 +140,7 @@ fn free<'a>(texts: impl Iterator<Item = &'a str>) -> impl Iterator<Item = char> 
 /// Private characters and the characters that they stand for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Marks {
-    /// Private characters of what is marked wherever it occurs.
+    /// Private characters of the texts that are marked everywhere.
     marked: HashMap<char, char>,
     /// The character that each private one replaces.
     shown: HashMap<char, char>,

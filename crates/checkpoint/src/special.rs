@@ -12,7 +12,7 @@ use crate::{CheckpointError, Family, Tokenizer, Warning, families::Vocabulary, f
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpecialTokens {
-    /// Stands for what is not decided yet; only diffusion models have one, and all of them do.
+    /// Token of undecided positions. Only diffusion models have one, and all of them do.
     pub mask: Option<u32>,
     /// Ends a text; diffusion models fill the rest of the canvas with it.
     pub eos: Option<u32>,

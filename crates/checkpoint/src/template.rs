@@ -1,4 +1,4 @@
-//! Chat templates: the checkpoint's own Jinja, run with a budget, or what the released models of the family use.
+//! Chat templates: the checkpoint's own Jinja, run with a budget, or the one of the family's released models.
 
 mod apart;
 mod budget;
@@ -70,6 +70,9 @@ impl Message {
     }
 }
 
+/// Names that every template sees, which no other variable has.
+const RESERVED: [&str; 4] = ["messages", "add_generation_prompt", "tools", "documents"];
+
 /// Options of the rendering of a conversation.
 #[derive(Debug, Clone)]
 pub struct RenderOptions {
@@ -77,13 +80,23 @@ pub struct RenderOptions {
     pub add_generation_prompt: bool,
     /// Sets whether the model thinks first, for templates that ask; nothing leaves it to the template.
     pub enable_thinking: Option<bool>,
+    /// Functions that the model may call, each as an object of JSON in OpenAI's form.
+    pub tools: Vec<Value>,
+    /// Other variables, for templates that read them.
+    pub variables: Map<String, Value>,
     /// Time for templates that write the date.
     pub now: SystemTime,
 }
 
 impl Default for RenderOptions {
     fn default() -> Self {
-        Self { add_generation_prompt: true, enable_thinking: None, now: SystemTime::now() }
+        Self {
+            add_generation_prompt: true,
+            enable_thinking: None,
+            tools: Vec::new(),
+            variables: Map::new(),
+            now: SystemTime::now(),
+        }
     }
 }
 
@@ -147,6 +160,14 @@ impl ChatTemplate {
             }
             // Qwen3's template, which the family's form follows.
             Kind::Family => field == "reasoning_content",
+        }
+    }
+
+    /// Reports whether the template may read a variable beside the messages.
+    pub fn takes_variable(&self, name: &str) -> bool {
+        match self.kind {
+            Kind::Own { .. } => !RESERVED.contains(&name) && self.reads(name),
+            Kind::Family => name == "enable_thinking",
         }
     }
 
@@ -228,7 +249,7 @@ impl ChatTemplate {
     }
 
     /// All that a template sees: the conversation, with the words of people as `words` makes them, the texts of special
-    /// tokens, and what the options say.
+    /// tokens, and the options.
     fn inputs(&self, messages: &[Message], options: &RenderOptions, texts: &[String], words: &Words<'_>) -> Input {
         let message = |message: &Message| {
             let named = [("role", &message.role, true), ("content", &message.content, false)];
@@ -236,12 +257,21 @@ impl ChatTemplate {
             let fields = message.fields.iter().map(|(name, value)| (words(name, true), input(value, words)));
             Input::from_pairs(named.into_iter().chain(fields))
         };
-        let mut all = vec![
+        let mut all: Vec<(&str, Input)> = vec![
             ("messages", messages.iter().map(message).collect::<Input>()),
             ("add_generation_prompt", Input::from(options.add_generation_prompt)),
-            ("tools", Input::from(())),
             ("documents", Input::from(())),
         ];
+        let tools = options.tools.iter().map(|tool| input(tool, words)).collect::<Input>();
+        all.push(("tools", if options.tools.is_empty() { Input::from(()) } else { tools }));
+        let own = |name: &&String| !RESERVED.contains(&name.as_str());
+        all.extend(
+            options
+                .variables
+                .iter()
+                .filter(|(name, _)| own(name))
+                .map(|(name, value)| (name.as_str(), input(value, words))),
+        );
         all.extend(options.enable_thinking.map(|thinking| ("enable_thinking", Input::from(thinking))));
         all.extend(self.tokens.iter().zip(texts).map(|((part, _), text)| (*part, Input::from(text.as_str()))));
         Input::from_pairs(all)
@@ -286,7 +316,7 @@ fn refused(error: TemplateError) -> CheckpointError {
     }
 }
 
-/// What is wrong, with its line.
+/// The mistake, with its line.
 fn detail(error: TemplateError) -> String {
     let what = match error.trouble {
         Trouble::Syntax(what) => format!("does not parse: {}", one_line(what)),

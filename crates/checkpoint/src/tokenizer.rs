@@ -172,7 +172,7 @@ impl Tokenizer {
     }
 
     /// Texts of the control tokens: those that are special, those of these ids, and those in brackets (`<think>`) that the
-    /// template itself writes or looks for. What a message spells is read as none of them.
+    /// template itself writes or looks for. A message's own text is read as none of them.
     pub fn controls(&self, ids: impl Iterator<Item = u32>, template: &ChatTemplate) -> Vec<String> {
         let ids = ids.chain(self.special.iter().copied()).collect::<BTreeSet<u32>>();
         let named = ids.into_iter().filter_map(|id| self.inner.id_to_token(id));
@@ -189,7 +189,7 @@ impl Tokenizer {
         tokens.saturating_mul(self.longest)
     }
 
-    /// Text of ids; what is not valid UTF-8 becomes U+FFFD, as in a stream of the same ids.
+    /// Text of ids. Invalid UTF-8 becomes U+FFFD, as in a stream of the same ids.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
         let mut stream = self.stream(skip_special);
         let mut text: String = ids.iter().map(|&id| stream.push(id)).collect();
@@ -423,7 +423,7 @@ fn attempt<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String>
     }
 }
 
-/// The bytes behind GPT-2's printable characters: printable bytes stand for themselves, the others follow from
+/// The bytes of GPT-2's printable characters: printable bytes stand for themselves, the others follow from
 /// U+0100 on in ascending order.
 fn bytes_of_characters(token: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(token.len());

@@ -17,7 +17,7 @@ use crate::{
     names::{INDEX, SINGLE, is_plain},
 };
 
-/// Most files of a checkpoint: 20 times what the largest releases have.
+/// Most files of a checkpoint: 20 times those of the largest releases.
 const MOST_SHARDS: usize = 1 << 12;
 
 /// A `model.safetensors.index.json`: which shard holds which tensor.
@@ -83,7 +83,7 @@ pub(crate) fn is_known_buffer(name: &str) -> bool {
         || name.ends_with("rotary_emb.sin_cached")
 }
 
-/// Opened files, before it is known what is in them.
+/// Opened files, before their contents are known.
 pub(crate) struct WeightFiles {
     shards: Vec<Shard>,
     /// Shard that the index names for a tensor; absent for a single file.
@@ -147,7 +147,7 @@ impl WeightFiles {
         matches!(self.find(name), Ok(Some(_)))
     }
 
-    /// Refuses experts that newer tools write one behind the other, where the tensor of one alone is missing.
+    /// Refuses experts that newer tools write one after the other, where the tensor of one alone is missing.
     fn refuse_stacked(&self, name: &str) -> Result<(), CheckpointError> {
         let Some((layer, _)) = name.split_once(".experts.") else { return Ok(()) };
         let stacked = format!("{layer}.experts.gate_up_proj");
@@ -161,7 +161,7 @@ impl WeightFiles {
         })
     }
 
-    /// File to blame for what is nowhere.
+    /// File to blame for a missing tensor.
     fn label(&self) -> String {
         match &self.index {
             Some((label, _)) => label.clone(),

@@ -44,7 +44,7 @@ fn an_adapter_is_named_counted_and_said_to_be_for_masks() {
     let opened = open(base(), golden("idlm-base-toy-lora"), AdapterChoice::Auto).unwrap();
     assert_eq!(opened.name(), "idlm-base-toy+idlm-base-toy-lora");
     let facts = opened.weights().adapter_facts().unwrap();
-    assert_eq!((facts.usage, facts.ranks, facts.products), (AdapterUse::Masks(93), [8, 8], 14));
+    assert_eq!((facts.usage, facts.ranks, facts.products()), (AdapterUse::Masks(93), [8, 8], 14));
     assert_eq!(scale(&opened, LayerRole::Down), 2.0);
     let said: Vec<String> = opened.warnings().iter().map(Warning::to_string).collect();
     assert!(

@@ -124,7 +124,7 @@ impl Isa {
         found().iter().map(|&tier| Self { tier, executable: tier }).collect()
     }
 
-    /// A chosen tier, or what the machine has instead.
+    /// A chosen tier, or the machine's own.
     pub fn force(tier: Tier) -> Result<Self, IsaError> {
         let found = found();
         if found.contains(&tier) { Ok(Self { tier, executable: tier }) } else { Err(IsaError { wanted: tier, found }) }

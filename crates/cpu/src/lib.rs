@@ -1,6 +1,6 @@
 //! The CPU backend: instruction set probe, packed weights, kernels per instruction set, attention, head, threads.
 //!
-//! Rooms: [`isa`] knows what the processor can do, [`pool`] runs work on threads, [`linear`] packs and multiplies
+//! Rooms: [`isa`] knows the processor's instructions, [`pool`] runs work on threads, [`linear`] packs and multiplies
 //! matrices; the other modules are the remaining operations of [`demask_tensor::Backend`], put together in
 //! [`CpuBackend`].
 

@@ -5,7 +5,7 @@
 //! Threads spin briefly between jobs, because the next operation of a forward pass follows at once, and then sleep.
 //!
 //! Each thread begins with the tasks of its own share, neighbouring numbers that are the same in every job of as many
-//! tasks: what it wrote in one operation it most often reads in the next, from its own cache. Then it takes what is left
+//! tasks: the output of one operation is most often its input of the next, from its own cache. Then it takes the tasks left
 //! of the other shares. Which thread runs a task is thus chance after all: results must not depend on it.
 
 use std::{
@@ -71,7 +71,7 @@ struct Shared {
     /// Threads that have begun to work.
     started: AtomicUsize,
     stop: AtomicBool,
-    /// Guards both conditions; holds what the first panicking task threw.
+    /// Guards both conditions; holds the first panic of a task.
     thrown: Mutex<Option<Box<dyn Any + Send>>>,
     /// A job was opened, or the pool ends.
     opened: Condvar,
@@ -132,7 +132,7 @@ impl Pool {
     /// Allocates nothing.
     ///
     /// # Panics
-    /// With what a task threw, once no task is running any more; the tasks not yet begun are left out. And when called
+    /// With the panic of a task, once no task is running any more; the tasks not yet begun are left out. And when called
     /// from inside a task of any pool: tasks do not nest.
     pub fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         assert!(!IN_TASK.get(), "Pool::run was called from inside a task: tasks do not nest");
@@ -299,7 +299,7 @@ impl Drop for TaskGuard {
     }
 }
 
-/// Locks; a panic elsewhere leaves nothing half-done behind these locks.
+/// Locks; a panic elsewhere leaves nothing half-done under these locks.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -31,7 +31,7 @@ pub(crate) struct ExpertWork {
     pub(crate) inner: InputBuffer,
     /// `[PASS * taken, hidden]`: what experts give, row by row.
     pub(crate) given: AlignedBytes,
-    /// `[PASS, hidden]`: what the shared expert gives; no rows if there is none.
+    /// `[PASS, hidden]`: the shared expert's output, without rows if there is none.
     pub(crate) sums: AlignedBytes,
     /// `[PASS, hidden]` and `[PASS, shared ffn]`: inputs of the shared expert's products; no rows if there is none.
     pub(crate) shared: [InputBuffer; 2],

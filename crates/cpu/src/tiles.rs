@@ -41,14 +41,14 @@ pub(crate) struct Places {
     pub(crate) weight_stride: usize,
     /// Bytes from the first tile of weights to the second.
     pub(crate) weight_right: usize,
-    /// Place of what the second-level cache is to fetch meanwhile, of either tile of weights. It may be anywhere.
+    /// Place that the second-level cache fetches meanwhile, of either tile of weights. It may be anywhere.
     pub(crate) ahead: *const u8,
     /// Lines of it that are fetched in each step, for either tile.
     pub(crate) ahead_lines: usize,
     /// The first of [`ROWS_AHEAD`] rows of inputs of which a line is fetched in each step too, where there are two tiles of
     /// rows. It may be anywhere.
     pub(crate) rows_ahead: *const u8,
-    /// Records whether sums begin at 0 instead of what is there.
+    /// Records whether sums begin at 0 instead of their old values.
     pub(crate) fresh: bool,
 }
 
@@ -247,7 +247,7 @@ mod tests {
 
     /// Bytes from row to row of what tiles are loaded from.
     const STRIDE: usize = 2 * ROW_BYTES + 32;
-    /// Tiles of weights, the first of each step; the second lies behind it.
+    /// Tiles of weights, the first of each step; the second lies after it.
     const STEPS: [usize; 2] = [3, 2];
 
     /// Numbers of bf16, two in a word, of every sign and many sizes, some of them zero.

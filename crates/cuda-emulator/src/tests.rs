@@ -8,7 +8,7 @@ use demask_step::OutOfMemory;
 use super::*;
 use crate::emulator::{A100, compiler::Compiler};
 
-/// Kernels that show what the primitives do.
+/// Kernels that show the primitives.
 const TRIAL: Module = Module {
     name: "trial",
     definitions: "",

@@ -195,6 +195,7 @@ struct RequestData {
     float temperature;
     u32 top_k;
     float top_p;
+    float reach;
     u32 top_k_first;
     u32 drawn;
     u32 margin;

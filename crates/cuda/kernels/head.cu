@@ -378,7 +378,8 @@ DEVICE void judge(const Row& row, const Statistics& barred, const u32* tokens, u
 // Whether a filter has a say.
 DEVICE bool is_filtered(const RequestData& request, u32 vocabulary) {
     bool counts = request.top_k > 0 && request.top_k < vocabulary, shares = request.top_p < 1.0f;
-    return (request.temperature > 0.0f || request.drawn) && (counts || shares);
+    bool reaches = request.reach > -INFINITY_F32;
+    return (request.temperature > 0.0f || request.drawn) && (counts || shares || reaches);
 }
 
 // The last place that passes a filter: at least the first that may be predicted.
@@ -396,6 +397,10 @@ DEVICE u64 filtered_to(const Row& row, const RequestData& request, const Barred&
         u64 among = request.top_k_first ? limit : EVERYTHING;
         Cut cut = {among, false, inverse, double(larger(request.top_p, 0.0f)), 0};
         u64 last = last_within(row, cut, best, shared.falling);
+        limit = last < limit ? last : limit;
+    }
+    if (request.reach > -INFINITY_F32) {
+        u64 last = place_of(0xffffffffu, best + request.reach);
         limit = last < limit ? last : limit;
     }
     return first != EVERYTHING && limit < first ? first : limit;

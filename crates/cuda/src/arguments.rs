@@ -237,7 +237,7 @@ pub struct HeadsArgs {
 pub struct SegmentRows {
     /// First row.
     pub first: u32,
-    /// Row behind the last.
+    /// Row after the last.
     pub end: u32,
     /// First entry of the page table in the launch's tables.
     pub table: u32,
@@ -481,6 +481,8 @@ pub struct RequestData {
     pub top_k: u32,
     /// Filter: 1 for all.
     pub top_p: f32,
+    /// Filter: distance below the best logit; minus infinity for all.
+    pub reach: f32,
     /// Records whether top-k comes first.
     pub top_k_first: u32,
     /// Speak of the tempered and filtered distribution.
@@ -509,6 +511,7 @@ impl RequestData {
             temperature,
             top_k,
             top_p,
+            reach: request.sampling.reach(),
             top_k_first: u32::from(order == FilterOrder::TopKFirst),
             drawn: u32::from(confidence == ConfidenceOf::Drawn),
             margin: u32::from(request.margin),

@@ -126,7 +126,7 @@ impl KernelCache {
         }
     }
 
-    /// The best code made from this text that serves a card, whoever made it: for machines without a compiler.
+    /// The best code made from this text that serves a card, from any maker: for machines without a compiler.
     pub fn load_any(&self, text: &Text, capability: u32, driver: Version) -> Lookup {
         let Some(entries) = self.folder.as_ref().and_then(|folder| fs::read_dir(folder).ok()) else {
             return Lookup::Absent;
@@ -189,7 +189,7 @@ fn header(text: &Text, made: Made, image: &[u8]) -> Vec<u8> {
     header
 }
 
-/// The image of a file, if the file is what it should be: only its length and its checksum are not known beforehand.
+/// The image of a file, if the file is whole: only its length and its checksum are not known beforehand.
 fn image<'a>(file: &'a [u8], text: &Text, made: Made) -> Result<&'a [u8], &'static str> {
     let identity = identity(text, made);
     let rest = file.strip_prefix(MAGIC).ok_or("holds no kernels")?;

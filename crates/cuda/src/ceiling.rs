@@ -39,7 +39,7 @@ const LAUNCH_SECONDS: f64 = 1e-3;
 /// Measurements, of which the best is told, and launches in each.
 const TRIES: usize = 8;
 const LAUNCHES: usize = 4;
-/// Seconds behind which no other measurement begins: no card needs as long, only what takes a card's place.
+/// Seconds after which no other measurement begins: no card needs as long, only what takes a card's place.
 const PATIENCE: f64 = 2.0;
 
 /// Bandwidth of reading in GB/s; nothing if there is no memory to read.
@@ -95,7 +95,7 @@ fn read<G: Gpu>(gpu: &G, memory: Address, bytes: usize, out: Address) -> Result<
     unsafe { gpu.launch("ceiling_read", geometry(gpu), &argument) }
 }
 
-/// Multiplies, and writes each thread's sums to `out`; the factor is the float behind them.
+/// Multiplies, and writes each thread's sums to `out`; the factor is the float after them.
 fn multiply<G: Gpu>(gpu: &G, dtype: Dtype, rounds: u32, geometry: Geometry, out: Address) -> Result<(), GpuError> {
     let kernel = if dtype == Dtype::F32 { "ceiling_f32" } else { "ceiling_bf16" };
     let factor = out.offset(thread_count(geometry) * size_of::<f32>());

@@ -101,7 +101,7 @@ pub trait Gpu: Send + Sync + 'static {
     /// Runs a recorded sequence, in the stream's order.
     ///
     /// # Safety
-    /// What the launches use is still there.
+    /// The memory of the launches is still there.
     unsafe fn replay(&self, graph: &Self::Graph) -> Result<(), GpuError>;
 
     /// Seconds that the device's clock has reached when all work before this call is done; waits for it.
@@ -121,7 +121,7 @@ pub struct Limits {
     pub memory: u64,
 }
 
-/// A device fails. Each message says what was found and what to try.
+/// A device fails. Each message has the finding and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GpuError {

@@ -42,7 +42,7 @@ pub struct Field {
     pub bytes: usize,
 }
 
-/// Types of fields, by what the twins call them.
+/// Types of fields, by their names in the twins.
 trait Twin {
     const NAME: &'static str;
 }
@@ -106,8 +106,8 @@ layouts! {
     CopyArgs { copies, count, store, element, unused }
     HeadRowData { row, request, key, other, slot, scale, blended, top, judged }
     RequestData {
-        forbid, forbidden, mute, muted, temperature, top_k, top_p, top_k_first, drawn, margin, entropy, top,
-        judge_width, limit,
+        forbid, forbidden, mute, muted, temperature, top_k, top_p, reach, top_k_first, drawn, margin, entropy,
+        top, judge_width, limit,
     }
     HeadInputArgs { rows, count, stream, weight, out, store, first, stride, epsilon, unused }
     HeadAnswerArgs {

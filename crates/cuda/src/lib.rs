@@ -1,6 +1,6 @@
 //! The backend for NVIDIA GPUs. Nothing of CUDA is needed to build it: the driver and the compiler are loaded when it runs.
 //!
-//! Rooms: [`gpu`] is what the backend asks of a device, [`arguments`] what kernels are given. The kernels themselves are
+//! Rooms: [`gpu`] has the backend's demands on a device, [`arguments`] the inputs of kernels. The kernels themselves are
 //! text in `kernels/`, which NVIDIA's compiler ([`nvrtc`]) turns into code for the card at hand, once: `cache` keeps it.
 //! [`kernels`] knows their names and geometry. [`Cuda`] is a driver that was found, [`Driver`] a card that runs kernels;
 //! the crate `demask-cuda-emulator`, for tests, runs the same text on the processor.

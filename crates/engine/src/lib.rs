@@ -48,7 +48,7 @@ pub use ids::{NetworkId, RequestId};
 pub use network::NetworkCounters;
 pub use output::OutputQueue;
 pub use params::{Class, Tenant, cache_salt};
-pub use request::{Request, Spent};
+pub use request::{FirstTokens, Request, Spent};
 pub use scheduler::{Ran, Refused, Scheduler, Totals};
 pub use text::{Detokenizer, Text};
 pub use thread::{Engine, EngineCounters, EngineHandle};

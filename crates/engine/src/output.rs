@@ -104,15 +104,15 @@ fn merge(former: &mut Event, event: Event) {
             return;
         }
         (Event::Step { merged, .. }, step) => counted(step, *merged + 1),
-        (Event::Commit { .. }, Event::Replace { step, position, to: Some(token), confidence, .. }) => {
-            Event::Commit { step, position, token, confidence }
+        (Event::Commit { .. }, Event::Replace { step, position, to: Some(token), confidence, changed, .. }) => {
+            Event::Commit { step, position, token, confidence, forced: false, changed }
         }
-        (&mut Event::Commit { token: from, .. }, Event::Replace { step, position, to, confidence, .. })
-        | (&mut Event::Replace { from, .. }, Event::Replace { step, position, to, confidence, .. }) => {
-            Event::Replace { step, position, from, to, confidence }
+        (&mut Event::Commit { token: from, .. }, Event::Replace { step, position, to, confidence, changed, .. })
+        | (&mut Event::Replace { from, .. }, Event::Replace { step, position, to, confidence, changed, .. }) => {
+            Event::Replace { step, position, from, to, confidence, changed }
         }
-        (&mut Event::Replace { from, .. }, Event::Commit { step, position, token, confidence }) => {
-            Event::Replace { step, position, from, to: Some(token), confidence }
+        (&mut Event::Replace { from, .. }, Event::Commit { step, position, token, confidence, changed, .. }) => {
+            Event::Replace { step, position, from, to: Some(token), confidence, changed }
         }
         (_, event) => event,
     };

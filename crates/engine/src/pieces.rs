@@ -72,6 +72,11 @@ impl Pieces {
         }
     }
 
+    /// Returns the rows of each request that have run, and how many it has; none before the first piece and after the last.
+    pub(crate) fn progress(&self) -> Option<(usize, usize)> {
+        (self.done > 0).then_some((self.done, self.rows))
+    }
+
     /// Returns the requests of the prepared piece.
     pub(crate) fn requests(&self) -> &[ForwardInput] {
         &self.requests

@@ -38,8 +38,8 @@ pub struct Request {
     text: Option<Text>,
     /// Index of the guide that judges its drafts, among those of its model.
     guide: Option<usize>,
-    /// Advice for an answer that its length has cut.
-    when_cut: Option<String>,
+    /// A note of the caller that prepared it, read at its end.
+    note: Option<Box<dyn Any + Send + Sync>>,
     /// Priority, deadline, share and tenant.
     pub(crate) class: Class,
     /// Events for its reader.
@@ -118,6 +118,17 @@ pub struct Spent {
     pub total: Duration,
     /// Wall time from the submission on, including waiting and others' shares.
     pub wall: Duration,
+    /// First tokens of the answer that were final; none as long as there are none.
+    pub first: Option<FirstTokens>,
+}
+
+/// First tokens of an answer that were final, so that they could be shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FirstTokens {
+    /// Their number.
+    pub tokens: usize,
+    /// Wall time from the submission to them.
+    pub wall: Duration,
 }
 
 impl Request {
@@ -128,7 +139,7 @@ impl Request {
             job: Box::new(job),
             text: None,
             guide: None,
-            when_cut: None,
+            note: None,
             class: Class::default(),
             output: None,
             on: Vec::new(),
@@ -165,10 +176,10 @@ impl Request {
         Self { guide, ..self }
     }
 
-    /// Sets the advice that the receipt gives where its length has cut the answer.
+    /// Keeps a note of the caller that prepares it, who reads it at its end.
     #[must_use]
-    pub fn with_advice(self, when_cut: Option<String>) -> Self {
-        Self { when_cut, ..self }
+    pub fn with_note(self, note: impl Any + Send + Sync) -> Self {
+        Self { note: Some(Box::new(note)), ..self }
     }
 
     /// Returns the index of the guide that judges its drafts, among those of its model; none without a guide.
@@ -176,9 +187,9 @@ impl Request {
         self.guide
     }
 
-    /// Returns the advice for the case that its length has cut the answer.
-    pub fn when_cut(&self) -> Option<&str> {
-        self.when_cut.as_deref()
+    /// Returns the note that was kept, if it is of this type.
+    pub fn note<T: Any>(&self) -> Option<&T> {
+        self.note.as_deref()?.downcast_ref()
     }
 
     /// Sets its priority, deadline, share and tenant. Of two deadlines the earlier one counts.
@@ -330,7 +341,7 @@ impl Request {
             self.reported_begin = true;
             emit(Event::Began { at });
         }
-        if let Some((done, all)) = self.job.progress() {
+        if let Some((done, all)) = self.job.progress().or_else(|| self.open.pieces.progress()) {
             emit(Event::Progress { done, all });
         }
         self.recorded.drain(..).for_each(&mut *emit);

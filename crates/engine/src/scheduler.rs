@@ -467,10 +467,11 @@ impl<N: Network + ?Sized> Scheduler<N> {
             ran.rows += part.rows;
         }
         host.put_back(running);
-        let all = clock().saturating_sub(started);
+        let now = clock();
+        let all = now.saturating_sub(started);
         for part in &host.joined {
             // A network may take groups without rows: these are not charged.
-            running[part.slot].charge(id, elapsed, all, part.rows as f64 / ran.rows.max(1) as f64);
+            running[part.slot].charge(id, elapsed, all, part.rows as f64 / ran.rows.max(1) as f64, now);
         }
         ran
     }

@@ -105,6 +105,12 @@ impl<N: Network + ?Sized + 'static> Engine<N> {
         self.shut(false)
     }
 
+    /// Gives up all requests without waiting for the forward that runs: the thread ends after it, or with the process.
+    pub fn abandon(mut self) {
+        self.thread = None;
+        let _ = self.handle.commands.send(Command::Shut { drain: false });
+    }
+
     fn shut(&mut self, drain: bool) -> Option<Scheduler<N>> {
         let thread = self.thread.take()?;
         // A thread that has ended already takes no command, and has closed all queues.

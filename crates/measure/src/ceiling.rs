@@ -3,7 +3,7 @@
 //!
 //! A product's ceiling is the rate of a tier's own multiply instruction on registers alone, on all threads; reading's
 //! is the rate of a stream through far more memory than the caches hold. Neither can be reached by a kernel that also
-//! loads, stores and waits: a fraction of them says what is left.
+//! loads, stores and waits: a fraction of them shows the rest.
 
 #[cfg(target_arch = "aarch64")]
 #[path = "ceiling/arm.rs"]
@@ -29,7 +29,7 @@ use demask_tensor::Dtype;
 /// Operations of one thread in one measured run: about a millisecond of the usual instruction, short enough to fit
 /// between two switches of the system to other work.
 const OPERATIONS: u64 = 1 << 28;
-/// Seconds of trying: the best run is told, because whoever else uses the machine can only slow a run down.
+/// Seconds of trying: the best run counts, because other work on the machine can only slow a run down.
 const PATIENCE: f64 = 0.3;
 /// Runs at least.
 const TRIES: usize = 3;

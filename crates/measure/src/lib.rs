@@ -1,4 +1,4 @@
-//! Measurements of the processor: what it can do at most, and how long single operations of the CPU backend take.
+//! Measurements of the processor: its peak rates, and the times of single operations of the CPU backend take.
 //!
 //! [`ceiling`] has the peak rates of multiply instructions, [`reading`] the bandwidth of memory, and [`trial`] runs single
 //! operations to compare with them.

@@ -1,4 +1,4 @@
-//! Adapters (LoRA): what a source has of them, how they are used, and their numbers added into a weight.
+//! Adapters (LoRA): a source's parts of them, their uses, and their numbers added into a weight.
 
 use std::{num::NonZero, thread};
 
@@ -23,7 +23,7 @@ pub struct StoredLora<'a> {
     pub a: StoredTensor<'a>,
     /// `[out, rank]`.
     pub b: StoredTensor<'a>,
-    /// Factor of what is added.
+    /// Factor of the product.
     pub scale: f32,
 }
 

@@ -42,7 +42,7 @@ pub struct ArchSpec {
     pub shift: usize,
     /// Rules for its blocks, if it decodes block by block.
     pub blocks: BlockRules,
-    /// Factor of queries behind the rotation, by their position.
+    /// Factor of queries after the rotation, by their position.
     pub query_scale: Option<QueryScale>,
 }
 
@@ -59,7 +59,7 @@ pub struct Experts {
     pub dense: Vec<usize>,
 }
 
-/// Part of a layer behind attention.
+/// Part of a layer after attention.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mlp<'a> {
     /// One MLP for all rows.
@@ -211,7 +211,7 @@ impl ArchSpec {
         self.kv_heads * self.head_dim
     }
 
-    /// Part of a layer behind attention.
+    /// Part of a layer after attention.
     pub fn mlp(&self, layer: usize) -> Mlp<'_> {
         match &self.experts {
             Some(experts) if experts.dense.binary_search(&layer).is_err() => Mlp::Experts(experts),

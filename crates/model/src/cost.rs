@@ -66,7 +66,7 @@ pub(crate) struct Predictor {
     pub(crate) rank: usize,
 }
 
-/// Returns what a step costs a network of this architecture, in a convention; `increments` says whether its sequence keeps
+/// Returns the cost of a step on a network of this architecture, in a convention. `increments` says whether its sequence keeps
 /// them.
 pub fn step_cost(spec: &ArchSpec, convention: Convention, asked: Asked<'_>, increments: bool) -> Cost {
     let plan = asked.plan;
@@ -110,7 +110,7 @@ impl Answered {
     }
 }
 
-/// Operations by formula (specs/caches.md#7), from what the step runs if it has the forward for itself: beside partly
+/// Operations by formula (specs/caches.md#7), from the step's own work, as if it had the forward for itself: beside partly
 /// computed steps the last layer may finish more of its rows.
 pub(crate) fn cost(spec: &ArchSpec, plan: &StepPlan, increments: bool, answered: Answered) -> Cost {
     let live = Rows::live(plan);
@@ -194,7 +194,7 @@ fn summed(spec: &ArchSpec, plan: &StepPlan, layers: &[(Range<usize>, Rows)], log
     }
     Cost {
         rows: plan.rows() as u64,
-        computed_rows: (computed / spec.layers as f64).round() as u64,
+        computed_rows: computed / spec.layers as f64,
         head_rows: logits as u64,
         operations,
     }

@@ -4,7 +4,7 @@
 //! depends on its own tokens and those of the nodes above it alone. What a sequence leaves beyond its last whole unit is a
 //! shorter node with none below it. Units are shared. Of a node that begins as a sequence does, and goes on otherwise, the
 //! sequence gets a copy. Pages stay the backend's: the index knows their owners alone. A sequence that holds a node holds all
-//! nodes above it, so that what is idle can go from the leaves on.
+//! nodes above it, so idle ones can go from the leaves on.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -82,7 +82,7 @@ impl PrefixIndex {
         Self { page, ..Self::default() }
     }
 
-    /// Returns the positions of a node; none where what stands behind a token changes its K/V.
+    /// Returns the positions of a node; none where what stands after a token changes its K/V.
     pub(crate) fn unit(&self, mask: Mask) -> Option<usize> {
         let block = block(mask)?;
         let (mut divisor, mut rest) = (self.page, block);
@@ -146,7 +146,7 @@ impl PrefixIndex {
         common > known && 2 * (common - known) * unit >= filler.tokens.len() - known * unit
     }
 
-    /// Marks what is published of a prefix as used last; returns the pages of it that nobody holds.
+    /// Marks the published part of a prefix as used last. Returns the pages of it that nobody holds.
     pub(crate) fn spare(&mut self, prefix: Prefix<'_>, most: usize) -> usize {
         let Found { shared, copied } = self.find(prefix, most);
         self.touch(&shared);
@@ -155,7 +155,7 @@ impl PrefixIndex {
         idle.map(|node| node.pages.len()).sum()
     }
 
-    /// Holds what is published of a prefix, what is to be copied too, and appends the pages of what is shared.
+    /// Holds the published part of a prefix, the nodes to copy too, and appends the shared pages.
     pub(crate) fn hold(&mut self, prefix: Prefix<'_>, most: usize, pages: &mut Vec<u32>) -> Found {
         let found = self.find(prefix, most);
         for &node in &found.shared {
@@ -180,7 +180,7 @@ impl PrefixIndex {
 
     /// Takes the leading pages of a sequence over that hold the prefix, and holds them for it: `held` are the nodes that it
     /// holds already. Where another sequence published the same before, the sequence gets those pages instead. Whole units are
-    /// published, and with `ends` what is left of whole blocks too: no forward writes to its pages any more.
+    /// published, and with `ends` the rest of whole blocks too: no forward writes to its pages any more.
     pub(crate) fn publish(
         &mut self,
         prefix: Prefix<'_>,

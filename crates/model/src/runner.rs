@@ -80,7 +80,7 @@ impl<B: Backend> Runner<B> {
         &self.backend
     }
 
-    /// Copies the pages of a node to those of a sequence that follow what it shares, in a launch that computes nothing.
+    /// Copies the pages of a node to those of a sequence that follow its shared ones, in a launch that computes nothing.
     fn copy(&mut self, node: NodeId, sequence: &Sequence) -> Result<(), DeviceError> {
         let own = sequence.own_pages();
         self.launch.clear();

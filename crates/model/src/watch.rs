@@ -13,11 +13,11 @@ pub enum Part {
     Value(usize),
     /// `[rows, hidden]`: what attention adds to the residual stream.
     Attention(usize),
-    /// `[rows, hidden]`: what the MLP adds to the residual stream.
+    /// `[rows, hidden]`: the MLP's addition to the residual stream.
     Mlp(usize),
-    /// `[rows, hidden]`: the residual stream behind a layer.
+    /// `[rows, hidden]`: the residual stream after a layer.
     Layer(usize),
-    /// `[rows, hidden]`: behind the final norm.
+    /// `[rows, hidden]`: after the final norm.
     Last,
 }
 
@@ -29,9 +29,9 @@ pub type Watcher<'a> = dyn FnMut(Part, &[f32]) + 'a;
 pub struct Hidden {
     /// `[rows, hidden]`: embeddings.
     pub embed: Vec<f32>,
-    /// `[layers][rows, hidden]`: the residual stream behind each layer.
+    /// `[layers][rows, hidden]`: the residual stream after each layer.
     pub layers: Vec<Vec<f32>>,
-    /// `[rows, hidden]`: behind the final norm.
+    /// `[rows, hidden]`: after the final norm.
     pub last: Vec<f32>,
 }
 
@@ -72,7 +72,7 @@ impl<'a, 'w> Watch<'a, 'w> {
         (self.watcher)(Part::Value(layer), &self.read);
     }
 
-    /// The residual stream has grown by a part: no backend keeps what was added, the difference tells.
+    /// The residual stream has grown by a part: no backend keeps the addition, so it is the difference.
     pub(crate) fn added<B: Backend>(&mut self, backend: &mut B, part: Part) {
         backend.read(Stage::Residual, &mut self.read);
         for (before, &now) in self.stream.iter_mut().zip(&self.read) {

@@ -44,7 +44,7 @@ pub(crate) struct LayerWeights<B: Backend> {
     pub(crate) mlp: PackedMlp<B>,
 }
 
-/// Part of a layer behind attention, packed.
+/// Part of a layer after attention, packed.
 pub(crate) enum PackedMlp<B: Backend> {
     Dense(PackedDense<B>),
     Experts(PackedExperts<B>),

@@ -119,6 +119,9 @@ impl PlanLimits {
         if !(sampling.top_p > 0.0 && sampling.top_p <= 1.0) {
             return Err(PlanError::Contradiction("top-p that is no number above 0 and up to 1"));
         }
+        if !(0.0..=1.0).contains(&sampling.min_p) {
+            return Err(PlanError::Contradiction("min-p that is no number from 0 to 1"));
+        }
         Ok(())
     }
 

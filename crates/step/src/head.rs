@@ -94,6 +94,9 @@ pub struct Sampling {
     pub top_k: u32,
     /// Keep tokens until their cumulative probability passes `top_p`, the first always; 1: all.
     pub top_p: f32,
+    /// Of what both filters leave, keep tokens that are at least this share as probable as the best one, at the temperature; 0:
+    /// all. See [`Sampling::reach`].
+    pub min_p: f32,
     /// Order of the two filters; the second works on the renormalised rest of the first.
     pub order: FilterOrder,
     /// Choice of the probability that is the confidence.
@@ -108,10 +111,25 @@ impl Default for Sampling {
             temperature: 0.0,
             top_k: 0,
             top_p: 1.0,
+            min_p: 0.0,
             order: FilterOrder::TopPFirst,
             confidence: ConfidenceOf::Raw,
             seed: 0,
         }
+    }
+}
+
+impl Sampling {
+    /// Returns how far below the best logit a token may be that passes `min_p`: 0 or less, minus infinity for every one. Added to
+    /// the best logit in f32, so that each head leaves out the same tokens.
+    pub fn reach(&self) -> f32 {
+        let temperature = if self.temperature > 0.0 { self.temperature } else { 1.0 };
+        if self.min_p > 0.0 { temperature * self.min_p.ln() } else { f32::NEG_INFINITY }
+    }
+
+    /// Reports whether a filter leaves out any token of a vocabulary.
+    pub fn filters(&self, vocabulary: usize) -> bool {
+        self.top_k > 0 && (self.top_k as usize) < vocabulary || self.top_p < 1.0 || self.min_p > 0.0
     }
 }
 
@@ -137,7 +155,7 @@ pub enum ConfidenceOf {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Judged {
     /// Number of tokens that come before it (higher logit, or equal logit and lower id): 0 is the best. Forbidden tokens
-    /// come behind all others.
+    /// come after all others.
     pub rank: u32,
     /// Natural-log probability under `softmax(logits)`, its share also where it is forbidden. It is not a number where no
     /// logit of the row is one, or the best one infinite.

@@ -11,7 +11,7 @@ use crate::{
 /// Whoever owns the networks opens a sequence for each of [`needs`](Self::needs), runs leading groups of what is
 /// [`pending`](Self::pending) and feeds the predictions back, until nothing is pending.
 ///
-/// Where networks keep prefixes, sequences are opened behind what they [begin](Self::begins) with, and what is
+/// Where networks keep prefixes, sequences are opened after what they [begin](Self::begins) with, and what is
 /// [reusable](Self::reusable) of them is published once their first forwards are in, and when they are closed.
 pub trait Job: Any + Send {
     /// Returns the sequences that it needs, all of them open from its first forward to its end. The same in each call.
@@ -50,7 +50,7 @@ pub trait Job: Any + Send {
     /// that [grows](SequenceNeeds::opens_with), between two of its forwards. By default nothing changes.
     fn preempted(&mut self) {}
 
-    /// Returns the tokens behind the leading slots of one of [`needs`](Self::needs) that are written, depend on these
+    /// Returns the tokens after the leading slots of one of [`needs`](Self::needs) that are written, depend on these
     /// tokens alone and will never be live or kept again. By default none.
     fn reusable(&self, _sequence: usize) -> Prefix<'_> {
         Prefix::default()

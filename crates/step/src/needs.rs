@@ -42,8 +42,8 @@ impl SequenceNeeds {
 pub struct Cost {
     /// Live rows, lanes included.
     pub rows: u64,
-    /// Rows that ran attention and MLP, averaged over layers and rounded.
-    pub computed_rows: u64,
+    /// Rows that ran attention and MLP, averaged over layers. Sums are rounded where they are shown, once.
+    pub computed_rows: f64,
     /// Rows that the head answered.
     pub head_rows: u64,
     /// Floating point operations by formula, from the rows, keys and head rows really run.
@@ -60,7 +60,7 @@ impl Cost {
 /// Floating point operations of the matrix products and of attention (specs/caches.md#7), by module.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Operations {
-    /// Products that make Q, K and V, those of compared rows included, and the product behind attention.
+    /// Products that make Q, K and V, those of compared rows included, and the product after attention.
     pub projections: f64,
     /// Scores of attention, and sums of values by them.
     pub attention: f64,

@@ -16,7 +16,7 @@ pub trait Network: Send {
     /// Opens a sequence with memory for the positions that it [opens with](SequenceNeeds::opens_with) and that begins with a
     /// prefix: as many of its leading slots as other sequences [published] for the same prefix are filled. No step may
     /// have such a position live or keep it. By default, and
-    /// under full attention, where what stands behind a token changes its K/V, none is filled.
+    /// under full attention, where what stands after a token changes its K/V, none is filled.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -53,7 +53,7 @@ pub trait Network: Send {
         false
     }
 
-    /// Marks the slots that a sequence would find filled behind a prefix as those to be evicted last, and returns the bytes
+    /// Marks the slots that a sequence would find filled after a prefix as those to be evicted last, and returns the bytes
     /// of those of them that are idle.
     fn spare(&mut self, _prefix: Prefix<'_>) -> u64 {
         0
@@ -134,7 +134,7 @@ pub struct Prefix<'a> {
     pub salt: u64,
 }
 
-/// A sequence that was opened behind a prefix.
+/// A sequence that was opened after a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
     /// Name of the opened sequence.
@@ -148,7 +148,7 @@ pub struct Opened {
 pub struct PrefixCounters {
     /// Bytes of pages that no sequence holds that are kept at most.
     pub capacity: u64,
-    /// Tokens of the prefixes that sequences were opened behind.
+    /// Tokens of the prefixes that sequences were opened after.
     pub queries: u64,
     /// Tokens of those prefixes whose slots were filled.
     pub hits: u64,

@@ -148,7 +148,7 @@ pub struct BlockRules {
     pub shares_masks: bool,
     /// Moment when a finished block is stored.
     pub stores: Stores,
-    /// Sets whether the pass that stores the prompt or a block also predicts the token behind it, from its last row.
+    /// Sets whether the pass that stores the prompt or a block also predicts the token after it, from its last row.
     pub seeds: bool,
 }
 
@@ -199,6 +199,18 @@ impl Mask {
             Self::BlockCausal { block, .. } | Self::Context { block, .. } => Some(block.max(1)),
             Self::Full | Self::Causal => None,
         }
+    }
+
+    /// Returns the mask by which rows are read that are stored for later ones.
+    #[must_use]
+    pub fn stored(self) -> Self {
+        if let Self::Context { .. } = self { Self::Causal } else { self }
+    }
+
+    /// Returns the mask of a pass that predicts in the block that begins at `start`.
+    #[must_use]
+    pub fn in_block(self, start: Position) -> Self {
+        if let Self::Context { block, .. } = self { Self::Context { context: start, block } } else { self }
     }
 
     /// Returns the kind of this mask.

@@ -41,7 +41,7 @@ impl Positions {
         self.0.clear();
     }
 
-    /// Adds one position behind the last.
+    /// Adds one position after the last.
     ///
     /// # Panics
     /// If `position` is not above the last one.
@@ -50,7 +50,7 @@ impl Positions {
         self.0.push(position);
     }
 
-    /// Adds a run of positions behind the last.
+    /// Adds a run of positions after the last.
     ///
     /// # Panics
     /// If the run does not start above the last position.

@@ -12,7 +12,7 @@
 //! # One forward
 //!
 //! `begin`, `embed`, then per layer `qkv`, `attend`, `project_add`, `mlp` or `experts`, and at the end `head` and `finish`. A partial
-//! launch adds `hold` before and `settle` behind each layer, and `select` in front of `qkv` in every layer that chooses
+//! launch adds `hold` before and `settle` after each layer, and `select` in front of `qkv` in every layer that chooses
 //! rows.
 //! The residual stream, queries and attention outputs live in the backend's workspace.
 
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use crate::{AttentionShape, Dtype, Launch, ReadError, RouterRule, Rows, StoredTensor, WorkspaceShape};
 use demask_step::{DeviceError, DeviceId, Judged, MemoryMeter, OutOfMemory};
 
-/// Seconds by kind of work; what is left of a step is everything else.
+/// Seconds by kind of work. The rest of a step is everything else.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PartSeconds {
     /// Products with the weights of the layers.
@@ -99,7 +99,7 @@ pub trait Backend: Send {
     fn reserve(&mut self, shape: &WorkspaceShape) -> Result<(), OutOfMemory>;
     /// Sets the rotation table, `[positions, rotated / 2]` each, for all positions that sequences may use.
     fn set_rotation(&mut self, cos: &[f32], sin: &[f32], rotated: usize) -> Result<(), OutOfMemory>;
-    /// Sets another table of the same size for queries, where they are not turned as keys are: behind
+    /// Sets another table of the same size for queries, where they are not turned as keys are: after
     /// [`set_rotation`](Self::set_rotation), which makes the two the same again.
     fn set_query_rotation(&mut self, cos: &[f32], sin: &[f32]) -> Result<(), OutOfMemory>;
     /// An empty K/V store.
@@ -128,13 +128,13 @@ pub trait Backend: Send {
     /// Attention of `rows` (the q rows of the last [`Backend::qkv`]) over their visible keys; the output stays in the
     /// workspace.
     fn attend(&mut self, layer: usize, rows: Rows, kv: &Self::Kv);
-    /// Residual stream `+=` output projection of what the last [`Backend::attend`] left, for the same `rows`.
+    /// Residual stream `+=` output projection of the last [`Backend::attend`], for the same `rows`.
     fn project_add(&mut self, weight: &Self::Matrix, adapter: Option<Lora<'_, Self>>, rows: Rows);
     /// Residual stream `+= down(silu(gate(h)) * up(h))` with `h` the normed residual stream, for `rows`.
     fn mlp(&mut self, weights: &MlpWeights<'_, Self>, rows: Rows);
     /// Residual stream `+=` the weighted sum of the MLPs of the experts that each row chooses, and the shared one's, for
     /// `rows`, all of the normed residual stream; the router sees it in f32. A row's sum starts at 0 and takes its experts
-    /// in ascending number, each multiplied by its weight behind its last product, then the shared one. A row with a score
+    /// in ascending number, each multiplied by its weight after its last product, then the shared one. A row with a score
     /// that is not a number becomes one.
     fn experts(&mut self, weights: &ExpertWeights<'_, Self>, rows: Rows);
     /// Bytes of packed experts that were read so far: each expert of a layer counts once in each pass over rows that chose
@@ -150,7 +150,7 @@ pub trait Backend: Send {
     /// in `rows`.
     fn settle(&mut self, layer: usize, rows: Rows, kv: &mut Self::Kv);
 
-    /// Final norm, blends, logits and what is asked of them, for the launch's head rows.
+    /// Final norm, blends, logits and the answers from them, for the launch's head rows.
     fn head(&mut self, weights: &HeadWeights<'_, Self>, kv: &mut Self::Kv, out: &mut HeadOutput);
 
     /// Ends the work of a launch: whatever was begun is done. Operations cannot say that the device failed; this does, and
@@ -165,7 +165,7 @@ pub trait Backend: Send {
 pub enum Stage<'a, B: Backend + ?Sized> {
     /// The residual stream.
     Residual,
-    /// The residual stream behind the final norm (weight, epsilon).
+    /// The residual stream after the final norm (weight, epsilon).
     Normed(&'a B::Vector, f32),
     /// K of a layer as the rows' slots hold it: rotated, in the type of the store, widened.
     Key(usize, &'a B::Kv),
@@ -180,7 +180,7 @@ pub struct Lora<'a, B: Backend + ?Sized> {
     pub a: &'a B::Matrix,
     /// `[out, rank]`.
     pub b: &'a B::Matrix,
-    /// Factor of what is added.
+    /// Factor of the product.
     pub scale: f32,
 }
 
@@ -247,7 +247,7 @@ pub struct ExpertWeights<'a, B: Backend + ?Sized> {
     pub epsilon: f32,
     /// `[experts, hidden]`, by [`Backend::pack_router`].
     pub router: &'a B::Matrix,
-    /// `[experts]`: what is added to scores for the choice alone, not for the weights.
+    /// `[experts]`: addition to scores for the choice alone, not for the weights.
     pub bias: Option<&'a B::Vector>,
     /// How rows choose.
     pub rule: &'a RouterRule,

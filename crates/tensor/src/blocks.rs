@@ -165,7 +165,7 @@ impl BlockFormat {
 }
 
 /// A block taken apart: its scales and its integers as they are stored, before anything is multiplied or subtracted. What
-/// a format lacks, and what is behind its [`BlockFormat::elements`], is 0.
+/// a format lacks, and what is after its [`BlockFormat::elements`], is 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockParts {
     /// Bits of the IEEE halves that everything is multiplied with: scales, then minima.

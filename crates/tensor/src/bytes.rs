@@ -183,7 +183,7 @@ impl Bytes {
         Ok(())
     }
 
-    /// Refuses a file that was written since it was opened: what was read before and what is read now are not of one model.
+    /// Refuses a file that was written since it was opened: earlier and later reads are not of one model.
     /// A file that another one has taken the place of is as it was. Allocates nothing.
     pub fn check_unwritten(&self) -> Result<(), ReadError> {
         let Source::File(opened) = &self.0 else { return Ok(()) };

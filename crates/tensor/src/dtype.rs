@@ -114,14 +114,14 @@ impl<'a> TensorView<'a> {
     /// A matrix `[rows, columns]`; a vector has one row.
     ///
     /// # Panics
-    /// If the number of bytes is not that of the shape: readers check it first and say so in their own words.
+    /// If the number of bytes is not the shape's: readers check it first and say so in their own words.
     pub fn new(dtype: Dtype, rows: usize, columns: usize, bytes: &'a [u8]) -> Self {
         let (form, length) = Form::new(dtype, rows, columns);
         assert_eq!(bytes.len(), length);
         Self { form, bytes }
     }
 
-    /// Reads the matrix as what it was before the rows of each head of `head_dim` were put in pairs: stored row
+    /// Reads the matrix as it was before the rows of each head of `head_dim` were put in pairs: stored row
     /// `2 * i + half` of a head is its row `half * head_dim / 2 + i`. Rotations of neighbours want that order; the
     /// engine rotates halves.
     ///

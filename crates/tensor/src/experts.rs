@@ -15,21 +15,21 @@ pub struct ExpertShape {
 
 /// How a row chooses its experts, and what they weigh (specs/families.md#6).
 ///
-/// Scores are f32, and so is everything behind them. Of experts with the same score the one with the lower number is
+/// Scores are f32, and so is everything after them. Of experts with the same score the one with the lower number is
 /// chosen; so is the lower one of two groups.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RouterRule {
-    /// What a score is.
+    /// Function of a score.
     pub score: Score,
     /// Groups of experts of which only some are looked at; none: all experts are.
     pub groups: Option<ExpertGroups>,
-    /// What the scores of the chosen experts become.
+    /// Use of the chosen experts' scores.
     pub share: Share,
     /// What weights are multiplied with in the end.
     pub scale: f32,
 }
 
-/// What a router makes of its logits.
+/// Rule of a router from logits to weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Score {
     /// Softmax over all experts.
@@ -48,7 +48,7 @@ pub struct ExpertGroups {
     pub kept: usize,
 }
 
-/// What the scores of a row's experts become.
+/// Use of the scores of a row's experts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Share {
     /// Weights as they are.

@@ -90,7 +90,7 @@ pub enum Rows {
     Live,
     /// [`Launch::fixed`].
     Fixed,
-    /// [`Launch::fixed`] and what the last [`select`](crate::Backend::select) chose, ascending.
+    /// [`Launch::fixed`] and the choice of the last [`select`](crate::Backend::select), ascending.
     Computed,
     /// [`Launch::last`].
     Last,

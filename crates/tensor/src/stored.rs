@@ -128,7 +128,7 @@ impl<'a> StoredTensor<'a> {
         Ok((view, rows.start))
     }
 
-    /// Brings one row into memory; `scratch` holds that of a file.
+    /// Brings one row into memory; `scratch` holds a file's.
     pub fn take_row<'b>(&'b self, row: usize, scratch: &'b mut Vec<u8>) -> Result<TensorView<'b>, ReadError> {
         let row = self.form.place(row);
         self.stored(row..row + 1, scratch)

@@ -2,7 +2,9 @@
 
 use std::{fmt, str::FromStr};
 
-use demask_model::AdapterUse;
+use demask_model::{AdapterUse, LayerRole};
+use demask_step::{Operations, TokenId};
+use demask_tensor::Dtype;
 
 /// Use of an adapter that a user names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -69,8 +71,48 @@ pub struct AdapterFacts {
     pub usage: AdapterUse,
     /// Smallest and largest rank.
     pub ranks: [usize; 2],
-    /// Products that it changes.
-    pub products: usize,
-    /// Parameters of all of them.
-    pub parameters: u64,
+    /// Its matrices, two for each product that it changes.
+    pub matrices: Vec<AdapterMatrix>,
+}
+
+/// Shape of a matrix of an adapter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AdapterMatrix {
+    /// The layer's product that it is for.
+    pub part: LayerRole,
+    /// Type that it is stored in.
+    pub dtype: Dtype,
+    /// Rows: the rank, or the product's outputs.
+    pub rows: usize,
+    /// Columns: the product's inputs, or the rank.
+    pub columns: usize,
+}
+
+impl AdapterFacts {
+    /// Returns the number of products that it changes.
+    pub fn products(&self) -> usize {
+        self.matrices.len() / 2
+    }
+
+    /// Returns the parameters of all its matrices.
+    pub fn parameters(&self) -> u64 {
+        self.matrices.iter().map(|matrix| (matrix.rows * matrix.columns) as u64).sum()
+    }
+
+    /// Returns the matrices that are computed beside the weights: none if it is merged into them.
+    pub fn beside(&self) -> &[AdapterMatrix] {
+        if self.usage == AdapterUse::Merged { &[] } else { &self.matrices }
+    }
+
+    /// Returns its operations in a step whose rows hold these tokens.
+    pub fn operations(&self, tokens: &[TokenId]) -> Operations {
+        let takes = |token: &&TokenId| !matches!(self.usage, AdapterUse::Masks(mask) if mask != **token);
+        let rows = tokens.iter().filter(takes).count();
+        let mut operations = Operations::default();
+        for matrix in self.beside() {
+            let counter = if matrix.part.is_mlp() { &mut operations.mlp } else { &mut operations.projections };
+            *counter += 2.0 * (rows * matrix.rows * matrix.columns) as f64;
+        }
+        operations
+    }
 }

@@ -8,7 +8,7 @@ use super::{DecodingDefaults, Family, Holes, Vocabulary, llada, qwen2, qwen3, sd
 /// Block length of the released bd3lm models.
 const BLOCK: u32 = 32;
 
-/// The prompt ends a block, and what is read by nobody is not stored.
+/// The prompt ends a block, and blocks without a reader are not stored.
 const BLOCKS: BlockRules = BlockRules {
     origin: Origin::Prompt,
     ends_short: true,

@@ -20,7 +20,7 @@ pub(super) fn divide(fields: &Fields<'_>, key: &str, hidden: usize, heads: usize
     Ok(hidden / heads)
 }
 
-/// Checks what the forward pass takes for granted; `kv_heads` is the key of the number of K/V heads.
+/// Checks the assumptions of the forward pass. `kv_heads` is the key of the number of K/V heads.
 pub(super) fn check(fields: &Fields<'_>, spec: &ArchSpec, kv_heads: &str) -> Result<(), CheckpointError> {
     if !spec.heads.is_multiple_of(spec.kv_heads) {
         let expected = format!("a divisor of the {} query heads", spec.heads);

@@ -36,7 +36,7 @@ impl FamilyChoice {
         self.mask
     }
 
-    /// Changes what was named beside the family.
+    /// Changes the named facts of the family.
     pub(crate) fn apply(&self, spec: &mut ArchSpec) {
         if let Some(shift) = self.shift {
             spec.shift = shift;

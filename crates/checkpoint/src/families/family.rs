@@ -45,7 +45,7 @@ pub struct Family {
     pub(crate) full_precision_rope: bool,
     /// Vocabularies of released models.
     pub(crate) vocabularies: &'static [Vocabulary],
-    /// Special tokens behind Qwen2.5's, for directories with a bare vocabulary.
+    /// Special tokens after Qwen2.5's, for directories with a bare vocabulary.
     pub(crate) own_specials: &'static [(&'static str, bool)],
     /// Text of the token that ends a turn.
     pub(crate) turn_end: &'static str,
@@ -192,7 +192,7 @@ pub struct DecodingDefaults {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Holes {
-    /// They are, and the cache is used: what was measured.
+    /// They are, and the cache is used, as measured.
     AsWithoutCache(&'static str),
     /// Not known, and no cache is used: why.
     Unknown(&'static str),
@@ -218,7 +218,7 @@ pub struct SamplerDefaults {
 pub struct LikelihoodConventions {
     /// Way in which masks are drawn; a causal model needs none.
     pub draws: MaskDraws,
-    /// Sets whether an end that is never masked stands behind the text.
+    /// Sets whether the text is followed by an end that is never masked.
     pub ends: bool,
     /// Sets whether classifier-free guidance has a meaning.
     pub guidance: bool,

@@ -106,7 +106,7 @@ fn parse(
     Ok((spec, true))
 }
 
-/// The modelling code behind LLaDA's configuration can be many networks; all but the released one are refused.
+/// The modelling code of LLaDA's configuration can be many networks; all but the released one are refused.
 fn refuse_other_olmo(fields: &Fields<'_>) -> Result<(), CheckpointError> {
     const HINT: &str = "expected a configuration like that of LLaDA-8B";
     for (key, wanted) in [("layer_norm_type", "rms"), ("activation_type", "silu"), ("block_type", "llama")] {

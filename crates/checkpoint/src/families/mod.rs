@@ -67,6 +67,15 @@ pub(crate) const RELATIVES: &[Relative] = &[
 ];
 
 impl Family {
+    /// Returns the mask token by which a tokenizer's files tell the family from the one that `config.json` names; none if
+    /// nothing else than that file is needed.
+    pub fn mask_token_sign(&self) -> Option<&'static str> {
+        RELATIVES.iter().find_map(|relative| match relative.sign {
+            Sign::MaskToken(text) if std::ptr::eq(relative.family, self) => Some(text),
+            _ => None,
+        })
+    }
+
     /// Returns the family of a name, in capitals or not.
     pub fn named(name: &str) -> Option<&'static Self> {
         FAMILIES.iter().copied().find(|family| family.name.eq_ignore_ascii_case(name))

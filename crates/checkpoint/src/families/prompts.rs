@@ -2,7 +2,7 @@
 
 use crate::{Message, RenderOptions, Rendered};
 
-/// Form of LLaDA and Llama 3: a header before each turn, its end behind.
+/// Form of LLaDA and Llama 3: a header before each turn, its end after it.
 pub(super) fn headers(start: &str, messages: &[Message], options: &RenderOptions) -> Rendered {
     let mut prompt = Rendered::default();
     prompt.write(start);

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{CheckpointError, Warning, fields::Fields};
 
-/// Block length where the file does not say: that of the released checkpoints without a suffix.
+/// Block length if the file has none: the released checkpoints' without a suffix.
 const BLOCK: Position = 4;
 
 pub(super) const FAMILY: Family = Family {

@@ -192,7 +192,7 @@ fn scaling_of(inner: &Fields<'_>, fields: &Fields<'_>) -> Result<RopeScaling, Ch
     }
 }
 
-/// YaRN as transformers reads it: what is not said follows from the rest.
+/// YaRN as transformers reads it: missing values follow from the rest.
 fn yarn_scaling(inner: &Fields<'_>, fields: &Fields<'_>) -> Result<RopeScaling, CheckpointError> {
     let context = fields.count("max_position_embeddings", LARGEST_CONTEXT)? as f64;
     let positive = |key| inner.get(key).map(|_| inner.positive(key)).transpose();

@@ -45,7 +45,7 @@ pub(crate) struct Gguf {
     pub weights: StoredWeights,
 }
 
-/// An opened file with its parts, before it is known what it is.
+/// An opened file with its parts, before its model is known.
 struct File<'a> {
     label: &'a str,
     parts: &'a [GgufPart],
@@ -108,7 +108,7 @@ fn descriptions(bytes: &Bytes) -> Result<Cow<'_, [u8]>, CheckpointError> {
 }
 
 impl<'a> File<'a> {
-    /// Reads the descriptions of all parts: the first says what the model is, each which tensors it has.
+    /// Reads the descriptions of all parts: the first names the model, each its tensors.
     fn read(parts: &'a [GgufPart], descriptions: &'a [Cow<'_, [u8]>], label: &'a str) -> Result<Self, CheckpointError> {
         let mut file = Self { label, parts, values: HashMap::new(), tensors: HashMap::new() };
         for (index, (part, descriptions)) in parts.iter().zip(descriptions).enumerate() {
@@ -232,7 +232,7 @@ impl GgufPart {
         })
     }
 
-    /// Compares what a part says of its place with the place that its name gives it.
+    /// Compares a part's own place with the place in its name.
     fn check_place(
         &self,
         values: &HashMap<&str, Value<'_>>,

@@ -83,7 +83,7 @@ pub(super) struct Tensor {
     pub shape: Vec<u64>,
     /// First byte in the file.
     pub start: usize,
-    /// First byte behind it.
+    /// First byte after it.
     pub end: usize,
     /// Number of the file among those of the model.
     pub part: usize,
@@ -98,7 +98,7 @@ pub(super) struct Contents<'a> {
 
 /// Reason that a file is not read.
 pub(super) enum Refusal {
-    /// It is not whole, or not in the format: what was found and expected.
+    /// It is not whole, or not in the format: the finding and the expectation.
     Damaged(String),
     /// It is sound, and has something that is not computed here.
     Unsupported(String),

@@ -88,7 +88,7 @@ pub enum HubError {
         /// Advice on how to go on.
         hint: &'static str,
     },
-    /// A repository without what a model consists of.
+    /// A repository without the files of a model.
     #[error(
         "{id} has no {missing}: expected config.json and safetensors, or GGUF files; use a repository that has them"
     )]

@@ -1,5 +1,5 @@
 //! Requests to a hub and their redirections, which are followed here: a token stays with the hub that it is for, and the
-//! first answer is the one that says what a file is.
+//! first answer is the one that describes a file.
 
 use std::io::Read;
 
@@ -16,7 +16,7 @@ const MOST_REDIRECTIONS: usize = 10;
 
 /// An answer with contents.
 pub(super) struct Reply {
-    /// First name of the contents on the way to them, that of a store for large files before others.
+    /// First name of the contents on the way to them, a store's for large files before others.
     pub(super) etag: Option<String>,
     /// First commit that was named.
     pub(super) commit: Option<String>,

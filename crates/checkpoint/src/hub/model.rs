@@ -139,7 +139,7 @@ impl Model {
         if whole { Ok(model) } else { Err(HubError::NotAModel { id: model.id, missing: "safetensors" }) }
     }
 
-    /// Fetches what is not in the cache.
+    /// Fetches the files that are not in the cache.
     pub(super) fn fetch(
         request: Request<'_>,
         client: &Client<'_>,

@@ -16,7 +16,7 @@ pub struct HubOptions {
     pub cache: PathBuf,
     /// Sets whether only the cache may answer.
     pub offline: bool,
-    /// Token for what is private or gated. The hub alone sees it, not the servers that it redirects to.
+    /// Token for private and gated repositories. The hub alone sees it, not the servers that it redirects to.
     pub token: Option<String>,
     /// Number of times that an interrupted transfer is resumed without any progress in between.
     pub retries: u32,
@@ -102,7 +102,7 @@ fn expanded(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> PathBuf {
     PathBuf::from(out + rest)
 }
 
-/// The name behind a dollar sign, if there is one, and the bytes that it takes.
+/// The name after a dollar sign, if there is one, and the bytes that it takes.
 fn name_of(text: &str) -> (Option<&str>, usize) {
     if let Some(inside) = text.strip_prefix('{') {
         let end = inside.find('}');

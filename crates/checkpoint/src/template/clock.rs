@@ -66,7 +66,7 @@ impl Moment {
         }
     }
 
-    /// What a specifier is for, with its usual filling and width; `None` for what `strftime` does not know.
+    /// Meaning of a specifier, with its usual filling and width. `None` for those that `strftime` does not know.
     fn part(&self, specifier: char) -> Option<(String, char, usize)> {
         let (hour, minute, second) = (self.seconds / 3600 % 24, self.seconds / 60 % 60, self.seconds % 60);
         let noon = if hour < 12 { "AM" } else { "PM" };

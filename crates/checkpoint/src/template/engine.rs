@@ -1,6 +1,7 @@
 //! The engine of templates: minijinja as `transformers` sets Jinja2 up, with a budget and a stack of its own.
 
 use std::{
+    cell::RefCell,
     error::Error as _,
     fmt, io,
     sync::{
@@ -32,7 +33,7 @@ const ROOMS: [Room; 2] = [Room { stack: 64 << 20, share: 1 }, Room { stack: 2 <<
 pub(crate) enum Trouble {
     /// The source is no template.
     Syntax(String),
-    /// The budget is spent, or the source is beyond what is read.
+    /// The budget is spent, or the source is longer than its bound.
     Limit(String),
     /// Something in it cannot be done.
     Failed(String),
@@ -103,14 +104,14 @@ fn start<T>(start: impl Fn(Room) -> io::Result<T>) -> Result<T, TemplateError> {
     started.map_err(|error| TemplateError::new(Trouble::Limit(format!("gets no thread: {error}"))))
 }
 
-/// Runs work that renders templates on a thread whose stack has room for any of them.
-pub(super) fn on_own_stack<T: Send>(work: impl Fn(Room) -> T + Sync) -> Result<T, TemplateError> {
-    let work = &work;
-    thread::scope(|scope| {
-        let worker = start(|room| room.thread().spawn_scoped(scope, move || guarded(|| work(room))))?;
-        let lost = || TemplateError::new(Trouble::Limit("makes the template library fail".to_owned()));
-        worker.join().ok().flatten().ok_or_else(lost)
-    })
+/// Runs work that renders templates on a stack with room for any of them. A thread of its own would take as long as the
+/// rendering, or longer.
+pub(super) fn on_own_stack<T>(work: impl Fn(Room) -> T) -> Result<T, TemplateError> {
+    // Where there is no memory for a stack, the attempt panics before the work begins.
+    let run = |room: Room| guarded(|| stacker::grow(room.stack, || guarded(|| work(room))));
+    let done = ROOMS.into_iter().find_map(run);
+    let lost = |words: &str| TemplateError::new(Trouble::Limit(words.to_owned()));
+    done.ok_or_else(|| lost("gets no stack"))?.ok_or_else(|| lost("makes the template library fail"))
 }
 
 /// The same, but for work that is given up after a time. No thread can be ended from outside: this one goes on until its
@@ -169,21 +170,49 @@ pub(super) fn prepared(source: &str, room: Room) -> Result<String, TemplateError
 
 /// Checks that a prepared source is a template.
 pub(super) fn parse(source: &str) -> Result<(), TemplateError> {
-    let environment = environment(SystemTime::UNIX_EPOCH);
+    let environment = environment();
     environment.template_from_str(source).map(|_| ()).map_err(|error| TemplateError::of(&error))
 }
 
 /// Renders a prepared source.
 pub(super) fn render(source: &str, inputs: &Value, steps: u64, now: SystemTime) -> Result<String, TemplateError> {
-    let mut environment = environment(now);
-    environment.set_fuel(Some(steps));
-    let template = environment.template_from_str(source);
-    let text = template.and_then(|template| template.render(inputs.clone()));
+    let text = KEPT.with_borrow_mut(|kept| {
+        let known = kept.iter().position(|(known, _)| known == source).map(|index| kept.remove(index));
+        let (source, mut environment) = match known {
+            Some(known) => known,
+            None => (source.to_owned(), parsed(source.to_owned())?),
+        };
+        environment.set_fuel(Some(steps));
+        environment.add_function("strftime_now", move |format: &str| clock::date(format, now));
+        let text = environment.get_template(TEMPLATE).and_then(|template| template.render(inputs.clone()));
+        kept.push((source, environment));
+        if kept.len() > MOST_KEPT {
+            kept.remove(0);
+        }
+        text
+    });
     text.map_err(|error| TemplateError::of(&error))
 }
 
-/// Jinja2 as `transformers` sets it up.
-fn environment(now: SystemTime) -> Environment<'static> {
+/// Name of the one template of an environment.
+const TEMPLATE: &str = "chat";
+/// Parsed templates that a thread keeps.
+const MOST_KEPT: usize = 4;
+
+thread_local! {
+    /// Templates that this thread has rendered, the latest last: to parse one takes longer than to render it.
+    static KEPT: RefCell<Vec<(String, Environment<'static>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A template, parsed, in an environment of its own.
+fn parsed(source: String) -> Result<Environment<'static>, Error> {
+    let mut environment = environment();
+    environment.add_template_owned(TEMPLATE, source)?;
+    Ok(environment)
+}
+
+/// Jinja2 as `transformers` sets it up, but for the time.
+fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build() {
         environment.set_syntax(syntax);
@@ -195,7 +224,6 @@ fn environment(now: SystemTime) -> Environment<'static> {
         let words: String = message.to_string().chars().take(1000).collect();
         Err(Error::new(ErrorKind::InvalidOperation, "raised").with_source(Raised(words)))
     });
-    environment.add_function("strftime_now", move |format: &str| clock::date(format, now));
     environment.add_filter("tojson", json::to_json);
     environment.add_filter("string", |state: &State, value: Value| {
         afford(state, &value, 0)?;

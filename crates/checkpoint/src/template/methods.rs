@@ -1,4 +1,4 @@
-//! Methods of Python's texts, lists and dictionaries that templates call: those of `minijinja-contrib`, and what it lacks.
+//! Methods of Python's texts, lists and dictionaries that templates call: those of `minijinja-contrib`, and missing ones.
 
 use minijinja::{
     Error, ErrorKind, State, Value,
@@ -111,7 +111,7 @@ fn split(text: &str, separator: Option<&str>, most: usize, from_end: bool) -> Re
     Ok(parts.into_iter().map(Value::from).collect())
 }
 
-/// The first part of a text, or the last one, and what is left.
+/// The first part of a text, or the last one, and the rest.
 fn cut<'a>(text: &'a str, separator: Option<&str>, from_end: bool) -> Option<(&'a str, &'a str)> {
     match (separator, from_end) {
         (Some(separator), false) => text.split_once(separator),

@@ -19,6 +19,7 @@ fn render(source: &str, messages: &[Message], flags: &Json) -> Result<String, St
         add_generation_prompt: flag("add_generation_prompt").unwrap_or_default(),
         enable_thinking: flag("enable_thinking"),
         now: UNIX_EPOCH,
+        ..RenderOptions::default()
     };
     template(source).render(messages, &options).map_err(|error| error.to_string())
 }

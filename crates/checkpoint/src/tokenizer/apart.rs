@@ -68,7 +68,7 @@ impl Tokenizer {
         found
     }
 
-    /// The library's steps one by one, with the hidden characters put back behind the search for added tokens. `None` if
+    /// The library's steps one by one, with the hidden characters put back after the search for added tokens. `None` if
     /// its normalizer changes hidden characters, or its model knows no other way to write a control token's letters.
     fn encode_hidden(&self, hidden: &Hidden, controls: &[String]) -> tokenizers::Result<Option<Vec<u32>>> {
         let added = self.inner.get_added_vocabulary();

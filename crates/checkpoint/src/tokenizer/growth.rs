@@ -1,4 +1,4 @@
-//! How much longer a normalizer can make a text: what it may do is decided by somebody else's file.
+//! How much longer a normalizer can make a text: somebody else's file decides.
 
 use serde_json::Value;
 
@@ -63,7 +63,7 @@ fn longest(step: &Value) -> String {
     }
 }
 
-/// Length of the longest text that a table of SentencePiece puts for a character: texts in a row, each with a zero behind it.
+/// Length of the longest text that a table of SentencePiece puts for a character: texts in a row, each with a zero after it.
 fn longest_entry(step: &Value) -> f64 {
     let table = base64(step.get("precompiled_charsmap").and_then(Value::as_str).unwrap_or_default());
     let size = table.first_chunk::<4>().map_or(0, |size| u32::from_le_bytes(*size) as usize);
@@ -71,7 +71,7 @@ fn longest_entry(step: &Value) -> f64 {
     texts.split(|byte| *byte == 0).map(<[u8]>::len).max().unwrap_or(0) as f64
 }
 
-/// Bytes of a text in base64; its library refuses what is none.
+/// Bytes of a text in base64. Its library refuses others.
 fn base64(text: &str) -> Vec<u8> {
     let (mut bytes, mut held, mut bits) = (Vec::with_capacity(text.len() / 4 * 3), 0_u32, 0);
     for digit in text.bytes() {

@@ -5,7 +5,7 @@
 //! page. Two tiles of queries meet two tiles of keys, then of columns.
 //!
 //! Tiles are always whole: missing queries are zeros, and what becomes of them is never looked at. Where a page is seen in
-//! part, V is copied, with zeros for the keys that are not: weights of 0 alone would not silence what is not finite.
+//! part, V is copied, with zeros for the keys that are not: weights of 0 alone would not silence infinity and NaN.
 //! Everything but the tile instructions is plain Rust, with the same bits wherever it runs.
 
 use std::mem::MaybeUninit;
@@ -169,7 +169,7 @@ unsafe fn take_set<const TALL: bool>(
     batch.sums[start..start + count].copy_from_slice(&sums[..count]);
 }
 
-/// Copies what was summed before, relative to the new largest scores, with zeros behind.
+/// Copies earlier sums, relative to the new largest scores, with zeros after them.
 #[inline(always)]
 fn decay(batch: &Batch, set: Set, sums: &mut [MaybeUninit<f32>]) {
     let head_dim = batch.head_dim;

@@ -251,7 +251,7 @@ impl<T: Element> Tiles<'_, T> {
         }
     }
 
-    /// Widens a tile of V of all keys of a page, seen or not. What is read next comes near meanwhile.
+    /// Widens a tile of V of all keys of a page, seen or not. The next reads come near meanwhile.
     #[inline(always)]
     fn widen_values<L: Lanes>(&self, (page, tile): (usize, usize), wide: &mut [f32; PAGE * LANES]) {
         let (values, ahead) = (self.pages[page].1, self.ahead.get(page).copied().unwrap_or(&[]));
@@ -294,7 +294,7 @@ impl<T: Element> Tiles<'_, T> {
     }
 
     /// `out = out * decay + sum of weight * value` over the visible keys in ascending order, of one tile of the head's
-    /// columns. `value` gives that of a key of a page.
+    /// columns. `value` returns the V of a key of a page.
     #[inline(always)]
     fn add_tile<L: Lanes, const Q: usize>(
         &self,
@@ -327,7 +327,7 @@ impl<T: Element> Tiles<'_, T> {
         }
     }
 
-    /// Adds the columns behind the last tile.
+    /// Adds the columns after the last tile.
     #[inline(always)]
     fn add_rest<L: Lanes, const Q: usize>(
         &self,
@@ -355,7 +355,7 @@ fn widen<L: Lanes, T: Element>(from: &[T; LANES], to: &mut [f32; LANES]) {
     unsafe { L::store(T::load::<L>(from.as_ptr()), to.as_mut_ptr()) }
 }
 
-/// Fetches a tile of a page. What is behind the page's end, or of no page, does no harm.
+/// Fetches a tile of a page. Places after the page's end, or of no page, do no harm.
 #[inline(always)]
 fn fetch_tile<L: Lanes, T>(page: &[T], tile: usize) {
     let start = page.as_ptr().wrapping_add(tile * LANES).cast::<u8>();
@@ -365,7 +365,7 @@ fn fetch_tile<L: Lanes, T>(page: &[T], tile: usize) {
 }
 
 /// Turns scores into weights relative to the new maxima; those of masked keys are exactly 0. `decay` becomes the factors
-/// of what was summed before.
+/// of the earlier sums.
 #[inline(always)]
 fn weigh<L: Lanes, const Q: usize>(
     queries: &mut [Query<'_>],

@@ -196,7 +196,7 @@ impl Attend<'_> {
         self.through_pages(&mut batch, table, kv_head);
     }
 
-    /// Pages and head of the keys that come behind a stride: those of the next stride, or of the next head, which is most
+    /// Pages and head of the keys that come after a stride: those of the next stride, or of the next head, which is most
     /// often this thread's next task.
     fn keys_behind<'t>(&self, table: &'t [u32], stride: usize, head: usize) -> impl Iterator<Item = (u32, usize)> + 't {
         let next = (stride + 1) * kernel::STRIDE_PAGES;

@@ -1,8 +1,8 @@
 //! Queries on their way through woven pages, whichever instruction multiplies pairs of bf16.
 //!
 //! Keys are taken in strides of [`STRIDE`] from position 0 on, so that the softmax's sums across vectors, and loading and
-//! storing of what was summed before, come once in a stride. Scores, their largest and the sums stay f32; weights are
-//! rounded to bf16, and it is the rounded ones that are summed: what they are divided by is what was really added.
+//! storing of earlier sums, come once in a stride. Scores, their largest and the sums stay f32; weights are
+//! rounded to bf16, and the rounded ones are summed: the divisor is the sum that was really added.
 
 use std::mem::MaybeUninit;
 
@@ -26,7 +26,7 @@ pub(super) const EXP2: [f32; 7] =
 /// Queries, and everything that is computed for them.
 #[repr(align(64))]
 pub(super) struct Batch {
-    /// `[BATCH, head_dim]`, bf16; behind the last one as many zeros as may be multiplied with it.
+    /// `[BATCH, head_dim]`, bf16; after the last one as many zeros as may be multiplied with it.
     pub(super) queries: [MaybeUninit<u16>; (BATCH + MOST_AT_A_TIME) * MOST_PAIRED],
     /// `[BATCH, head_dim]`: weighted sums of the values so far, relative to the largest scores.
     pub(super) sums: [MaybeUninit<f32>; BATCH * MOST_PAIRED],
@@ -50,7 +50,7 @@ pub(super) struct State {
     pub(super) largest: f32,
     /// Sum of the weights so far, relative to the largest score.
     pub(super) weight: f32,
-    /// Factor of what was summed before the stride under way.
+    /// Factor of the sums before the stride under way.
     pub(super) decay: f32,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Stride<'a> {
     pub(super) first: usize,
     /// Woven K and V of each page; those of pages that nobody sees are empty.
     pub(super) pages: [(&'a [u16], &'a [u16]); STRIDE_PAGES],
-    /// Woven K of the page behind them, or empty.
+    /// Woven K of the page after them, or empty.
     pub(super) next: &'a [u16],
 }
 
@@ -106,7 +106,7 @@ impl Batch {
         self.count += 1;
     }
 
-    /// Puts zeros behind the last query, for instructions that take a fixed number of them.
+    /// Puts zeros after the last query, for instructions that take a fixed number of them.
     pub(super) fn pad(&mut self) {
         let end = self.count * self.head_dim;
         self.queries[end..end + MOST_AT_A_TIME * self.head_dim].fill(MaybeUninit::new(0));

@@ -124,7 +124,7 @@ impl AdapterWork {
         Addend { values: self.gate_up.as_slice(), index_of: &self.index_of }
     }
 
-    /// Fills the input of the second product with that of the first.
+    /// Fills the input of the second product with the output of the first.
     fn narrow(&mut self, tools: &Tools, input: &InputBuffer, adapter: Adapter<'_>) {
         let rank = adapter.a.rows();
         let thin = self.thin.as_mut_slice::<f32>();

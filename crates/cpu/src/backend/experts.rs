@@ -1,4 +1,4 @@
-//! Layers of experts: rows choose, experts multiply the rows that chose them, and each row sums what it was given.
+//! Layers of experts: rows choose, experts multiply the rows that chose them, and each row sums their outputs.
 //!
 //! Every expert that some row chose is read once for a pass of rows. A row's results are kept apart, and summed in
 //! ascending number of the expert, so that no sum depends on other rows or on threads.

@@ -303,7 +303,7 @@ pub(super) fn select((tools, work): Parts<'_>, layer: usize, weights: &QkvWeight
     choose(&taken.launch, candidates, &mut taken.computed);
 }
 
-/// Finishes rows of K or V, and takes their cosines with what is stored in their slots.
+/// Finishes rows of K or V, and takes their cosines with the contents of their slots.
 fn finish_and_compare(
     tools: &Tools,
     at: At<'_>,

@@ -86,7 +86,7 @@ struct Tools {
     /// Products of routers.
     router: Linear,
     rotation: Rotation,
-    /// Rotation of queries, if it differs from that of keys.
+    /// Rotation of queries, if it differs from the rotation of keys.
     query_rotation: Option<Rotation>,
     clock: Clock,
 }

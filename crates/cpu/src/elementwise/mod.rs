@@ -145,11 +145,11 @@ pub(crate) struct Rotation {
     pub(crate) cos: Vec<f32>,
     /// `[positions, rotated / 2]`.
     pub(crate) sin: Vec<f32>,
-    /// Half of what is turned.
+    /// Half of the turned numbers.
     pub(crate) half: usize,
 }
 
-/// Treatment of each head of q and k behind the projection.
+/// Treatment of each head of q and k after the projection.
 #[derive(Clone, Copy)]
 pub(crate) struct HeadFinish<'a> {
     pub(crate) isa: Isa,

@@ -2,7 +2,7 @@
 
 use crate::linear::activation::{round_bf16, widen_bf16};
 
-/// Numbers that hold what was rounded to bf16.
+/// Numbers that were rounded to bf16.
 pub(crate) trait Rounded {
     /// Rounds one number.
     fn rounded(value: f32) -> Self;

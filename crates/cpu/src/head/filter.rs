@@ -1,4 +1,4 @@
-//! Filters of the tokens that may be drawn: top-k and top-p.
+//! Filters of the tokens that may be drawn: top-k, top-p and min-p.
 
 use std::cmp::Ordering;
 
@@ -17,11 +17,6 @@ pub(super) struct Scaled<'a> {
     pub(super) statistics: Statistics,
     /// 1 / temperature.
     pub(super) inverse: f32,
-}
-
-/// Reports whether a filter lets everything pass.
-pub(super) fn passes_all(filter: &Sampling, vocabulary: usize) -> bool {
-    (filter.top_k == 0 || filter.top_k as usize >= vocabulary) && filter.top_p >= 1.0
 }
 
 /// Fills `order` with the tokens that pass, best first, ties by id: the filter's, and at least the first that may be
@@ -49,6 +44,13 @@ fn better(values: &[f32], a: u32, b: u32) -> Ordering {
 /// Fills `order` with the tokens that the filter lets pass.
 fn fill(row: Scaled<'_>, filter: &Sampling, order: &mut Vec<u32>) {
     let Scaled { values, statistics, inverse } = row;
+    let bound = statistics.base + filter.reach();
+    let reaches = |token: &u32| values[*token as usize].partial_cmp(&bound) != Some(Ordering::Less);
+    if filter.top_k == 0 && filter.top_p >= 1.0 {
+        order.clear();
+        order.extend((0..values.len() as u32).filter(|&token| reaches(&token)));
+        return sort(values, filter, order);
+    }
     for cut in CUTS {
         let whole = cut == f32::INFINITY;
         let lowest = if whole { f32::NEG_INFINITY } else { statistics.base - cut / inverse };
@@ -61,6 +63,7 @@ fn fill(row: Scaled<'_>, filter: &Sampling, order: &mut Vec<u32>) {
         sort(values, filter, order);
         if let Some(count) = prefix(row, filter, order, whole) {
             order.truncate(count);
+            order.truncate(order.partition_point(reaches));
             return;
         }
     }

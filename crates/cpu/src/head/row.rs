@@ -40,7 +40,7 @@ impl<'a> Asked<'a> {
     /// Reports whether a filter has a say.
     fn is_filtered(&self) -> bool {
         let sampling = &self.request.sampling;
-        (sampling.temperature > 0.0 || self.speaks_of_drawn()) && !filter::passes_all(sampling, self.vocabulary)
+        (sampling.temperature > 0.0 || self.speaks_of_drawn()) && sampling.filters(self.vocabulary)
     }
 
     /// Reports whether the answer speaks of the distribution that the token is drawn from.

@@ -215,7 +215,7 @@ impl Operation for Join<'_> {
 
 /// The tiles of some values; the last one, if it is not whole, is filled up with minus infinity in `last`.
 ///
-/// An iterator, because what is done with a tile must be inlined into code that is compiled for an instruction set: a
+/// An iterator, because the work on a tile must be inlined into code that is compiled for an instruction set: a
 /// closure that is called from two places is not.
 #[inline(always)]
 pub(super) fn tiles<'v>(values: &'v [f32], last: &'v mut [f32; TILE]) -> impl Iterator<Item = &'v [f32; TILE]> {

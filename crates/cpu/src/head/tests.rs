@@ -77,9 +77,10 @@ fn answers_match_their_definitions_on_every_tier() {
                     naive::noise(vocabulary, vocabulary as u64).iter().map(|value| value * sharpness).collect();
                 for temperature in [0.0, 0.2, 1.0, 1.7] {
                     for confidence in [ConfidenceOf::Raw, ConfidenceOf::Drawn] {
-                        for (top_k, top_p) in [(0, 1.0), (3, 1.0), (0, 0.9), (4, 0.5), (60, 0.99), (0, 0.0), (1, 1.0)] {
+                        for (top_k, top_p, min_p) in head::FILTERS {
                             for order in [FilterOrder::TopKFirst, FilterOrder::TopPFirst] {
-                                let sampling = Sampling { temperature, top_k, top_p, order, confidence, seed: 0 };
+                                let sampling =
+                                    Sampling { temperature, top_k, top_p, min_p, order, confidence, seed: 0 };
                                 let mut request = HeadRequest { sampling, ..request() };
                                 check(isa, &logits, &request);
                                 // The best token, as a mask may be: it keeps its share, and fills a filter.

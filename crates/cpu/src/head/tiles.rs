@@ -51,7 +51,7 @@ pub(super) struct Tiles<'m> {
 }
 
 impl<'m> Tiles<'m> {
-    /// Room for `rows` rows, and the memory behind.
+    /// Room for `rows` rows, and the memory after them.
     pub(super) fn split(memory: &'m mut [f32], kept: Kept, rows: usize, per_row: usize) -> (Self, &'m mut [f32]) {
         let (statistics, memory) = cut(memory, rows * per_row);
         let (draws, memory) = cut(memory, rows * per_row * kept.winners());
@@ -117,7 +117,7 @@ pub(super) struct Look<'a> {
     pub(super) listed: &'a Mark,
 }
 
-/// Some tiles of some rows, on their way from logits to what is kept.
+/// Some tiles of some rows, on their way from logits to results.
 pub(super) struct Reduction<'a, V, W> {
     /// Rows of the chunk.
     pub(super) rows: std::ops::Range<usize>,
@@ -151,7 +151,7 @@ impl<'a, V: Fn(usize) -> &'a [f32], W: Fn(usize) -> Look<'a>> Operation for Redu
 }
 
 impl Writer<'_> {
-    /// Keeps what is looked for in a tile.
+    /// Keeps the wanted values of a tile.
     ///
     /// # Safety
     /// Nobody else writes this tile at the same time.

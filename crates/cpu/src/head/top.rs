@@ -31,7 +31,7 @@ impl Best {
 unsafe impl Number for Best {}
 
 /// Lists the best of a tile whose first token is `first`, ties by id; there are no tokens from `vocabulary` on. A logit
-/// that is not a number counts as minus infinity. What is below the mark is left out: another tile has as many tokens
+/// that is not a number counts as minus infinity. Tokens below the mark are left out: another tile has as many tokens
 /// above it as are listed.
 #[inline(always)]
 pub(super) fn list_tile<L: Lanes>(
@@ -85,7 +85,7 @@ pub(super) fn enters(list: &[(u32, f32)], logit: f32) -> bool {
     list.last().is_some_and(|last| last.0 == NOBODY || logit > last.1)
 }
 
-/// Puts a token that enters into a row's list, behind those with the same logit. Tokens of the same logit come in
+/// Puts a token that enters into a row's list, after those with the same logit. Tokens of the same logit come in
 /// ascending order.
 pub(super) fn insert(list: &mut [(u32, f32)], token: u32, logit: f32) {
     let logit = if logit > f32::NEG_INFINITY { logit } else { f32::NEG_INFINITY };

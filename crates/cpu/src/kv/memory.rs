@@ -32,7 +32,7 @@ pub(crate) fn keep(bytes: u64) {
     PROMISED.fetch_sub(bytes, Ordering::Relaxed);
 }
 
-/// A reading of the memory that is left, less what was granted since.
+/// A reading of the memory that is left, less the grants since.
 struct Reading {
     at: Instant,
     rest: u64,
@@ -117,7 +117,7 @@ fn kibibytes(report: &str, name: &str) -> Option<u64> {
     entry(report, name)?.checked_mul(1024)
 }
 
-/// The number behind a name at the start of a report's line.
+/// The number after a name at the start of a report's line.
 fn entry(report: &str, name: &str) -> Option<u64> {
     report.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }

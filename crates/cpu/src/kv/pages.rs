@@ -188,7 +188,7 @@ impl PageMemory {
         self.slabs[page.slab as usize].bytes.give_back(part);
     }
 
-    /// Takes pages back. Those beyond what is kept warm lose their memory.
+    /// Takes pages back. Those beyond the warm ones lose their memory.
     pub(super) fn release(&mut self, pages: &[u32]) {
         for &number in pages {
             let Page { slab, kind, resident, .. } = self.pages[number as usize];

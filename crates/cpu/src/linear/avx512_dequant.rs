@@ -224,7 +224,7 @@ unsafe fn tile<U: Direct, D: Dequant<__m512>, const ROWS: usize>(block: &Block) 
     }
 }
 
-/// Distance in bytes between what is read and what is prefetched: more than the processor looks ahead itself.
+/// Distance in bytes between reads and prefetches: more than the processor looks ahead itself.
 const AHEAD: usize = 2 << 10;
 
 /// Loads a line, and fetches one that comes later. A core can wait for no more than a dozen or so lines at once: asked for

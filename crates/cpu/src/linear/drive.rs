@@ -231,7 +231,7 @@ impl Job {
     pub(crate) const MOST_ROWS: usize = ROW_BLOCK;
 }
 
-/// Rows that an input for jobs must have room for behind the last one: kernels read whole tiles.
+/// Rows that an input for jobs must have room for after the last one: kernels read whole tiles.
 pub(crate) const ROWS_BEHIND: usize = ROW_PADDING;
 
 /// Multiplies the rows of each job with the panels of its weight, of which all have as many, and hands complete sums to

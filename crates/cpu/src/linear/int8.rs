@@ -62,7 +62,7 @@ pub(super) struct InputGroup {
     pub(super) start: i32,
     /// Minus the sum of the first half of the integers.
     pub(super) first: i32,
-    /// The scale times the sum of the integers: what a minimum is multiplied with.
+    /// The scale times the sum of the integers: the factor of a minimum.
     pub(super) weighted: f32,
 }
 

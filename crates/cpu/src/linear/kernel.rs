@@ -184,7 +184,7 @@ pub(super) struct Block {
     pub(super) sums: *mut f32,
     pub(super) sums_stride: usize,
     /// Address that will be read next of either panel, for all pairs of the block: with one tile of rows the data
-    /// behind the first pair, with more the data behind the last. It is fetched, not read, and may point anywhere.
+    /// after the first pair, with more the data after the last. It is fetched, not read, and may point anywhere.
     pub(super) ahead: [*const u8; GROUP],
     /// Bytes of it that are fetched in a step, where the kernel multiplies a cache line of each panel.
     #[cfg_attr(
@@ -195,7 +195,7 @@ pub(super) struct Block {
     /// The inputs that will be multiplied next. They may be anywhere.
     #[cfg(target_arch = "x86_64")]
     pub(super) input_ahead: *const u8,
-    /// Records whether sums begin at 0 instead of what is there, and may be unwritten: see [`Kernel::begins_at_zero`].
+    /// Records whether sums begin at 0 instead of their old values, and may be unwritten: see [`Kernel::begins_at_zero`].
     #[cfg(target_arch = "x86_64")]
     pub(super) fresh: bool,
 }
@@ -206,7 +206,7 @@ pub(super) const LINE: usize = 64;
 /// A kernel's innermost part for a fixed number of rows: the block holds just these rows and one pair of panels.
 pub(super) type TileFn = unsafe fn(&Block);
 
-/// A function generic over its number of rows, for each of these numbers. Its other parameters stand before them; behind them
+/// A function generic over its number of rows, for each of these numbers. Its other parameters stand before them; after them
 /// may stand one that is a function of the rows: `tiles!((tile, Floats), registers: 1 2)` is
 /// `[tile::<Floats, 1, { registers(1) }>, tile::<Floats, 2, { registers(2) }>]`.
 macro_rules! tiles {

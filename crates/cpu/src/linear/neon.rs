@@ -127,7 +127,7 @@ impl Weights for Pairs {
 }
 
 /// # Safety
-/// The block keeps its promises and has `ROWS` rows and one pair of panels, whose format is that of `W`.
+/// The block keeps its promises and has `ROWS` rows and one pair of panels, whose format is `W`.
 #[target_feature(enable = "neon")]
 unsafe fn tile<W: Weights, const ROWS: usize, const REGISTERS: usize>(block: &Block) {
     // SAFETY: every access is inside what the block promises: `depth` elements of `ROWS` rows and of two panels.

@@ -118,7 +118,7 @@ pub(super) unsafe fn accumulate<U: Unpack, D: Dequant<U::Vector>>(block: &Block)
     }
 }
 
-/// Address that is unpacked next: more of a pair of panels, from an offset on, or the data behind it.
+/// Address that is unpacked next: more of a pair of panels, from an offset on, or the data after it.
 fn ahead(block: &Block, group: usize, offset: Option<usize>) -> [*const u8; GROUP] {
     let from = |group: usize, offset| {
         let start = block.weight.wrapping_add(group * GROUP * block.panel_stride + offset);

@@ -17,7 +17,7 @@ const EMULATED: &str = include_str!("../../kernels/emulated.h");
 /// A C++ compiler.
 pub(crate) struct Compiler {
     program: String,
-    /// First line of what it says about itself.
+    /// First line of its own description.
     version: String,
     /// Definitions in front of the primitives.
     pub(crate) definitions: &'static str,

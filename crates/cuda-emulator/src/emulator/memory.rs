@@ -10,7 +10,7 @@ use demask_cuda::gpu::{Address, GpuError};
 
 /// Fill of memory that nobody has written: no number in any type, and an index that leads nowhere.
 const POISON: u8 = 0xff;
-/// Bytes in front of and behind an allocation.
+/// Bytes before and after an allocation.
 const ZONE: usize = 1024;
 /// Alignment of an allocation.
 const ALIGNMENT: usize = 256;

@@ -161,7 +161,7 @@ impl Emulator {
         Ok(())
     }
 
-    /// Runs a launch that has been checked; the message of what the kernel did wrong.
+    /// Runs a launch that has been checked; the message of the kernel's fault.
     fn run_kernel(&self, state: &mut State, launch: &Launch) -> Result<Option<String>, GpuError> {
         let (loaded, kernel) = self.entry(state, launch.kernel)?;
         let Geometry { grid, threads, shared } = launch.geometry;

@@ -69,7 +69,7 @@ impl Commands {
     /// Runs or records all of it.
     ///
     /// # Safety
-    /// What the arguments point to is there until the work is done.
+    /// The targets of the arguments are there until the work is done.
     unsafe fn launch<G: Gpu>(&self, gpu: &G) -> Result<(), GpuError> {
         for command in &self.commands {
             let argument = Kept { name: command.argument, words: &self.words[command.start..][..command.words] };

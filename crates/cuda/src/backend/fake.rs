@@ -1,4 +1,4 @@
-//! A device that keeps what it is given and runs nothing: for tests of what the backend asks of a device.
+//! A device that keeps its commands and runs nothing: for tests of the backend's commands.
 
 use std::{
     collections::BTreeMap,
@@ -37,7 +37,7 @@ struct State {
     uploads: usize,
     recording: bool,
     failing: Option<String>,
-    /// Launches in all until it fails, and what it says then.
+    /// Launches in all until it fails, and its message then.
     fails_after: Option<(usize, String)>,
     /// Recordings and replays that were asked for.
     attempts: (usize, usize),

@@ -112,7 +112,7 @@ impl<G: Gpu> Step<'_, G> {
         Ok(())
     }
 
-    /// Reads what was answered.
+    /// Reads the answers.
     fn read_answers(&mut self, answers: &Answers, out: &mut HeadOutput) -> Result<(), Failure> {
         let work = &mut *self.work;
         work.answered.resize(answers.end, 0);

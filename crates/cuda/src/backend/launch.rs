@@ -24,7 +24,7 @@ pub(super) fn bucket(count: usize) -> usize {
     if count <= between && power >= 8 * LEAST { between } else { power }
 }
 
-/// Arrays begin at multiples of it: that of the widest loads, and of every structure in them.
+/// Arrays begin at multiples of it, the size of the widest loads, and of every structure in them.
 const ALIGNMENT: usize = 16;
 
 /// A structure or number whose bytes go to the device as they are.

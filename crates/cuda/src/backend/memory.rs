@@ -117,7 +117,7 @@ impl From<GpuError> for Failure {
     }
 }
 
-/// Reads what a backend takes of its device.
+/// Reads the memory that a backend takes of its device.
 pub(super) struct Meter<G: Gpu>(pub(super) Arc<G>);
 
 impl<G: Gpu> MemoryMeter for Meter<G> {

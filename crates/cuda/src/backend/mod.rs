@@ -60,7 +60,7 @@ pub struct CudaBackend<G: Gpu> {
     options: CudaOptions,
     queue: Queue<G>,
     rotation: Option<Rotation<G>>,
-    /// Rotation of queries, if it differs from that of keys.
+    /// Rotation of queries, if it differs from the rotation of keys.
     query_rotation: Option<Rotation<G>>,
     workspace: Option<Workspace<G>>,
     /// The rows that are marked on the device.
@@ -152,7 +152,7 @@ impl<G: Gpu> CudaBackend<G> {
         }
     }
 
-    /// The rows of the residual stream, behind a norm if there is one.
+    /// The rows of the residual stream, after a norm if there is one.
     fn read_stream(&mut self, norm: Option<(&Vector<G>, f32)>) -> Option<Vec<f32>> {
         let step = self.step()?;
         let (hidden, rows) = (step.work.shape.hidden, step.rows());

@@ -1,4 +1,4 @@
-//! Products and attention, as launches: what is multiplied here, which variant does it is the kernels' affair.
+//! Products and attention, as launches: the operands here, the variant in the kernels.
 
 use demask_tensor::{Dtype, Quantisation, Rows};
 

@@ -168,7 +168,7 @@ fn partial(launch: Launch) -> impl Iterator<Item = Launch> {
     })
 }
 
-/// Whole and partial layers, the head on few rows and on more than one chunk of them, what it can be asked beside tokens.
+/// Whole and partial layers, the head on few rows and on more than one chunk of them, its answers in addition to tokens.
 #[test]
 fn a_warm_step_allocates_nothing() {
     let mut model = Model::new();

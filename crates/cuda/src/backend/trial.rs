@@ -24,7 +24,7 @@ use crate::{
 
 /// Launches between two looks at the clock, which takes as long as a short one.
 const LAUNCHES: usize = 16;
-/// Bytes of weights that take turns: twice what the second-level cache of any card holds.
+/// Bytes of weights that take turns: twice the second-level cache of any card.
 const STREAMED: usize = 256 << 20;
 /// Rows of noise that differ, of weights and of inputs.
 const DIFFERENT: usize = 256;
@@ -185,7 +185,7 @@ impl<G: Gpu> LinearTrial<G> {
     }
 }
 
-/// Rows of noise with zeros behind them.
+/// Rows of noise with zeros after them.
 fn padded_rows(noise: &mut Noise, dtype: Dtype, rows: usize, [width, padded]: [usize; 2]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(rows * padded * dtype.size());
     for row in 1..=rows {
@@ -202,7 +202,7 @@ pub struct AttentionTrial<'a, G: Gpu> {
 }
 
 impl<'a, G: Gpu> AttentionTrial<'a, G> {
-    /// `rows` rows over `keys` keys, K and V stored in the type of the backend's products; what was reserved goes.
+    /// `rows` rows over `keys` keys, K and V stored in the type of the backend's products. Earlier reserves go.
     ///
     /// # Errors
     /// If there is no memory for it, or the device fails.

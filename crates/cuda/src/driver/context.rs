@@ -32,7 +32,7 @@ impl Context {
         Ok(Arc::new(Self { library, device, handle, broken: OnceLock::new() }))
     }
 
-    /// Calls the driver with the context being that of this thread.
+    /// Calls the driver with this context as the thread's.
     pub fn call<T>(&self, call: impl FnOnce(&Library) -> Result<T, Failure>) -> Result<T, GpuError> {
         self.attempt(call).map_err(Attempt::into_gpu)
     }
@@ -109,7 +109,7 @@ macro_rules! owned {
         }
 
         impl $name {
-            /// Takes over what a call of the driver makes.
+            /// Takes over the result of a call of the driver.
             pub fn made(
                 context: &Arc<Context>,
                 make: impl FnOnce(&Library, *mut Handle) -> Result<(), Failure>,
@@ -164,7 +164,7 @@ impl Event {
         Self::made(context, |library, handle| unsafe { library.event_create(handle, TIMED) })
     }
 
-    /// Puts it behind all work that is in the stream.
+    /// Puts it after all work that is in the stream.
     pub fn record(&self, stream: &Stream) -> Result<(), GpuError> {
         // SAFETY: both are there, in one context.
         self.context.call(|library| unsafe { library.event_record(self.handle, stream.handle) })

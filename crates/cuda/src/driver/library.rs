@@ -35,7 +35,7 @@ pub(super) mod code {
     }
 }
 
-/// Something of the driver's: a context, a stream, a module. An address that only the driver looks behind.
+/// Something of the driver's: a context, a stream, a module. An address that only the driver reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(super) struct Handle(pub usize);
@@ -93,7 +93,7 @@ macro_rules! functions {
         impl Library {
             $(
                 /// # Safety
-                /// The arguments are what the driver's own documentation of the function asks for.
+                /// The arguments are as the driver's own documentation of the function has them.
                 #[allow(clippy::too_many_arguments, reason = "as many as the driver's function has")]
                 pub(super) unsafe fn $name(&self, $($argument: $kind),*) -> Result<(), Failure> {
                     // SAFETY: the caller's promise; the library is loaded.

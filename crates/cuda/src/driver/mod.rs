@@ -43,7 +43,7 @@ const THREAD_LOCAL: c_int = 1;
 /// The driver's own alignment, and the least that it gives.
 const ALIGNMENT: usize = 256;
 
-/// A GPU behind NVIDIA's driver.
+/// A GPU, through NVIDIA's driver.
 pub struct Driver {
     card: Card,
     context: Arc<Context>,
@@ -279,7 +279,7 @@ impl Gpu for Driver {
     }
 }
 
-/// A stream that records what is put into it, until this is dropped.
+/// A stream that records its work, until this is dropped.
 struct Recording<'a>(&'a Driver);
 
 impl<'a> Recording<'a> {

@@ -24,7 +24,7 @@ pub(super) struct Staging {
 
 struct Half {
     memory: Pinned,
-    /// Behind the last copy from it.
+    /// After the last copy from it.
     copied: Event,
 }
 

@@ -104,7 +104,7 @@ const fn module(name: &'static str, definitions: &'static str, names: &'static [
     Module { name, definitions, file: "gemm.cu", text, kernels: names.as_flattened() }
 }
 
-/// One module for each product: a run compiles only what it uses.
+/// One module for each product: a run compiles only its own.
 pub(super) const MODULES: [Module; 6] = [
     module("gemm_f32", "#define TYPE f32\n#define BITS 32\n#define SINGLE", &F32),
     module("gemm_bf16", "#define TYPE bf16\n#define BITS 16", &BF16),

@@ -1,4 +1,4 @@
-//! The head: its inputs, and what is asked of logits.
+//! The head: its inputs, and the questions about logits.
 
 use demask_tensor::Dtype;
 

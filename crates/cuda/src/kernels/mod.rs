@@ -1,6 +1,6 @@
-//! The kernels: their text, and what is known about each on this side: names, variants, how many threads run them.
+//! The kernels: their text, and the facts about each on this side: names, variants, how many threads run them.
 //!
-//! A module is what is compiled in one go: the arguments, the primitives, some definitions and one file of kernels, one
+//! A module is compiled in one go: the arguments, the primitives, some definitions and one file of kernels, one
 //! after the other, without any header of CUDA. The text also asserts that the argument structures lie in memory as their
 //! twins here do. Kernels are compiled with [`OPTIONS`] for the card at hand, or as C++ for the emulator.
 

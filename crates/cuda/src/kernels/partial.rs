@@ -38,7 +38,7 @@ pub fn roll(probes: usize) -> (&'static str, Geometry) {
     ("roll", rows_of(probes, 256))
 }
 
-/// Compares up to `rows` rows with what the store has in this type.
+/// Compares up to `rows` rows with the store's in this type.
 pub fn compare(store: Dtype, rows: usize) -> (&'static str, Geometry) {
     (if store == Dtype::Bf16 { "compare_bf16" } else { "compare_f32" }, rows_of(rows, 128))
 }

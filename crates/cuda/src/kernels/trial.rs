@@ -11,7 +11,7 @@ pub(crate) fn emulators() -> [Emulator; 2] {
     [Schedule::Forward, Schedule::Backward].map(|schedule| Emulator::new(schedule).unwrap())
 }
 
-/// A device with shorthands for arrays; what is allocated stays until it is dropped.
+/// A device with shorthands for arrays, which stay until it is dropped.
 pub(crate) struct Trial<'a>(pub(crate) &'a Emulator);
 
 impl Trial<'_> {

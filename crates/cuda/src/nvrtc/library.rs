@@ -12,7 +12,7 @@ use crate::{driver::reason, version::Version};
 /// Status code of the compiler; 0: success.
 type Code = c_int;
 
-/// A program: an address that only the compiler looks behind.
+/// A program: an address that only the compiler reads.
 type Handle = usize;
 
 /// Declares the functions, and how they are found.
@@ -43,7 +43,7 @@ macro_rules! functions {
         impl Library {
             $(
                 /// # Safety
-                /// The arguments are what the compiler's own documentation of the function asks for.
+                /// The arguments are as the compiler's own documentation of the function has them.
                 unsafe fn $name(&self, $($argument: $kind),*) -> Result<(), NvrtcError> {
                     // SAFETY: the caller's promise; the library is loaded.
                     let code = unsafe { (self.functions.$name)($($argument),*) };

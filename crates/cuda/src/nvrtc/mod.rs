@@ -188,7 +188,7 @@ impl Nvrtc {
         Err(error.unwrap_or_else(|| NvrtcError::Missing { reason: "there is no place to look for it".to_owned() }))
     }
 
-    /// Itself, if a driver reads its code: that of its own major version and all earlier ones.
+    /// Itself, if a driver reads its code: its own major version's and all earlier ones'.
     fn for_driver(self, driver: Version) -> Result<Self, NvrtcError> {
         if self.version.major <= driver.major {
             return Ok(self);
@@ -212,7 +212,7 @@ impl Nvrtc {
         Target::of(&self.known, capability).ok_or_else(none)
     }
 
-    /// Compiles a text. What the compiler warns of does not hinder it.
+    /// Compiles a text. Warnings of the compiler do not hinder it.
     pub fn compile(&self, source: &Source, target: Target) -> Result<Compiled, NvrtcError> {
         let program = self.library.program(source)?;
         let architecture = format!("--gpu-architecture={target}");

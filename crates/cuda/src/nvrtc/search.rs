@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Names of the library, newest first. That of CUDA 11 has kept its number since 11.2.
+/// Names of the library, newest first. CUDA 11's has kept its number since 11.2.
 const NAMES: [&str; 4] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"];
 
 /// Folders of a toolkit's libraries, below its own folder.

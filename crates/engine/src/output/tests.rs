@@ -7,11 +7,11 @@ use demask_step::TokenId;
 use super::*;
 
 fn commit(position: Position, token: TokenId) -> Event {
-    Event::Commit { step: 0, position, token, confidence: 0.5 }
+    Event::Commit { step: 0, position, token, confidence: 0.5, forced: false, changed: false }
 }
 
 fn replace(position: Position, from: TokenId, to: Option<TokenId>) -> Event {
-    Event::Replace { step: 1, position, from, to, confidence: 0.5 }
+    Event::Replace { step: 1, position, from, to, confidence: 0.5, changed: false }
 }
 
 fn step(step: usize) -> Event {
@@ -56,13 +56,13 @@ fn of_a_position_that_is_written_again_the_last_token_is_read() {
     (0..4).for_each(|position| queue.push(commit(position, 7)));
     queue.push(replace(1, 7, Some(8)));
     queue.push(replace(2, 7, None));
-    let second = Event::Commit { step: 1, position: 1, token: 8, confidence: 0.5 };
+    let second = Event::Commit { step: 1, position: 1, token: 8, confidence: 0.5, forced: false, changed: false };
     assert_eq!(read(&queue), [commit(0, 7), second, replace(2, 7, None), commit(3, 7)]);
     queue.push(replace(0, 7, Some(8)));
     queue.push(replace(0, 8, Some(9)));
     queue.push(replace(3, 7, None));
     queue.push(commit(3, 5));
-    let again = Event::Replace { step: 0, position: 3, from: 7, to: Some(5), confidence: 0.5 };
+    let again = Event::Replace { step: 0, position: 3, from: 7, to: Some(5), confidence: 0.5, changed: false };
     assert_eq!(read(&queue), [replace(0, 7, Some(9)), again]);
 }
 

@@ -6,10 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use demask_decode::Event;
+use demask_decode::{Event, Session};
 use demask_step::{ForwardInput, Job, Network, OutOfMemory, Pending, Position, Predictions, Prefix, SequenceId};
 
-use super::{Observer, Open, Request, Wanted, message};
+use super::{FirstTokens, Observer, Open, Request, Wanted, message};
 use crate::{
     error::{RequestError, SubmitError},
     ids::NetworkId,
@@ -242,10 +242,15 @@ impl Request {
     }
 
     /// Charges its share of a forward that took `elapsed` in the network, and of `all`, which counts the time around it, too.
-    pub(crate) fn charge(&mut self, network: NetworkId, elapsed: Duration, all: Duration, share: f64) {
+    /// `now` is the time at its end.
+    pub(crate) fn charge(&mut self, network: NetworkId, elapsed: Duration, all: Duration, share: f64, now: Duration) {
         if let Some(place) = self.on.iter().position(|&on| on == network) {
             self.spent.networks[place] += elapsed.mul_f64(share);
         }
         self.spent.total += all.mul_f64(share);
+        if self.spent.first.is_none() {
+            let tokens = self.session().map_or(0, Session::settled);
+            self.spent.first = (tokens > 0).then(|| FirstTokens { tokens, wall: now.saturating_sub(self.submitted) });
+        }
     }
 }

@@ -14,6 +14,7 @@ use std::{
     },
 };
 
+use demask_decode::Event;
 use demask_step::{OpenError, OutOfMemory};
 use demask_testkit::property;
 use job::{Manner, Part, Steps, part, plain, reads};
@@ -463,12 +464,12 @@ fn shares_of_the_time_are_the_time() {
     // What lies between two calls belongs to nobody.
     assert!(sum.as_micros() as u64 <= all && sum.as_micros() as f64 >= 0.9 * all as f64, "{sum:?} of {all}");
     for finished in &bench.over {
-        let Spent { networks, total, wall } = &finished.spent;
+        let Spent { networks, total, wall, .. } = &finished.spent;
         assert!(networks[0] <= *total && total <= wall);
     }
 }
 
-/// A tenant with one request is not behind all requests of another one.
+/// A tenant with one request is not after all requests of another one.
 #[test]
 fn tenants_share_first_however_many_requests_each_has() {
     for (weight, most) in [(1.0, 1), (4.0, 1)] {
@@ -560,6 +561,26 @@ fn a_prompt_alone_is_read_in_the_longest_pieces() {
         bench.run();
         assert_eq!(rows_by_job(&bench).len(), 1);
     }
+}
+
+#[test]
+fn a_prompt_that_is_read_in_pieces_says_how_far_it_is() {
+    let mut bench = Bench::new(u64::MAX, 5000, [usize::MAX; 2]);
+    bench.submit(reads(1, 2 * PIECE + 3, 1), Class::default()).unwrap();
+    let (mut told, mut over) = (Vec::new(), Vec::new());
+    while !bench.scheduler.is_idle() {
+        let report = &mut |request: &mut Request| {
+            request.report(&mut |event| {
+                if let Event::Progress { done, all } = event {
+                    told.push((done, all));
+                }
+            });
+            ControlFlow::Continue(())
+        };
+        bench.scheduler.step(report, &mut over);
+    }
+    // The last piece says itself that there is none left.
+    assert_eq!(told, [(PIECE, 2 * PIECE + 3), (2 * PIECE, 2 * PIECE + 3)]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Walk through a piece of memory in vectors of a tier, adding up what is there.
+//! Walk through a piece of memory in vectors of a tier, adding up its numbers.
 
 use demask_cpu::isa::Isa;
 #[cfg(target_arch = "x86_64")]

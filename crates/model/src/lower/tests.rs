@@ -180,7 +180,7 @@ fn guidance_points_at_the_other_sequence_and_its_slot() {
     assert_eq!(found.launch.last, [1, 6]);
 }
 
-/// specs/caches.md#7: `L R (c + 4 d k) + 2 d V r`, less what the last layer leaves out.
+/// specs/caches.md#7: `L R (c + 4 d k) + 2 d V r`, less the parts that the last layer leaves out.
 #[test]
 fn caches_x9_costs_follow_the_formula() {
     let spec = spec(0);

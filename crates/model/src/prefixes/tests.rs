@@ -1,4 +1,4 @@
-//! Tiny pages, and a model of what the index must know.
+//! Tiny pages, and a model of the index.
 
 use demask_step::random::mix;
 

@@ -43,7 +43,7 @@ pub trait Inspect: Network {
     /// Keeps published prefixes from now on, so that sequences with the same leading tokens share them, and up to so many
     /// bytes of them while nobody holds them. 0 keeps none, which is how it begins. By default it never keeps any.
     fn keep_prefixes(&mut self, _bytes: u64) {}
-    /// Sets how many rows of a request run at once where it can be cut, at least 1. By default it is what it is.
+    /// Sets how many rows of a request run at once where it can be cut, at least 1. By default it is the network's own.
     fn set_piece(&mut self, _rows: usize) {}
     /// Reads K and V of the slots of an open sequence: for each layer both, `[positions, kv width]`, widened. Zeros where
     /// no step has written. Positions that the sequence does not have are left out.

@@ -173,6 +173,7 @@ const OF_A_STEP: &[(Change, &str)] = &[
     (|step| step.ask.wanted.sampling.temperature = f32::NAN, "a temperature that is no number from 0 up"),
     (|step| step.ask.wanted.sampling.temperature = -1.0, "a temperature that is no number from 0 up"),
     (|step| step.ask.wanted.sampling.top_p = 0.0, "top-p that is no number above 0 and up to 1"),
+    (|step| step.ask.wanted.sampling.min_p = 1.5, "min-p that is no number from 0 to 1"),
     (|step| step.guide(f32::INFINITY, BlendWith::Behind(1)), "guidance by a scale that is no number"),
     (|step| step.guide(1.0, BlendWith::Stored), "stored guidance without a reserved residual"),
     (|step| step.guide(1.0, BlendWith::Behind(2)), "guidance by a step that is not in the group or has other lanes"),

@@ -198,7 +198,7 @@ unsafe fn words_of<C: Code>(half: *const u8, quad: usize) -> __m256i {
 /// Half of line `index`.
 ///
 /// # Safety
-/// The processor has AVX2; there are so many lines behind `half`.
+/// The processor has AVX2, and memory has this number of lines after `half`.
 #[inline(always)]
 unsafe fn line(half: *const u8, index: usize) -> __m256i {
     // SAFETY: the caller's promise.

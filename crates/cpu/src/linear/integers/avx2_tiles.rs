@@ -59,7 +59,7 @@ pub(super) struct Inputs {
 }
 
 impl Inputs {
-    /// Address of a row's inputs, which may lie behind the last one's.
+    /// Address of a row's inputs, which may lie after the last one's.
     #[inline(always)]
     pub(super) fn row(self, row: usize) -> *const u8 {
         self.first.wrapping_add(row * self.stride)
@@ -140,7 +140,7 @@ macro_rules! row {
     };
 }
 
-/// Instructions of each row that a tile has, with inputs some bytes behind the first.
+/// Instructions of each row that a tile has, with inputs some bytes after the first.
 macro_rules! rows {
     ($products:tt $behind:literal) => {
         concat!(

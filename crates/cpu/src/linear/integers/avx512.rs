@@ -162,7 +162,7 @@ unsafe fn add<C: Code, const DIRECT: bool, const ROWS: usize, const PANELS: usiz
     }
 }
 
-/// Asks the first-level cache for lines behind `start`, which may lie anywhere.
+/// Asks the first-level cache for lines after `start`, which may lie anywhere.
 #[inline(always)]
 fn fetch(start: *const u8, lines: Range<usize>) {
     for line in lines {

@@ -82,7 +82,7 @@ impl Preparation for Signed {
     }
 }
 
-/// A quad of a panel's integers, as bytes with a sign: those of eight bits lose what was added to them.
+/// A quad of a panel's integers, as bytes with a sign: those of eight bits lose their offset.
 ///
 /// # Safety
 /// As [`Read::quad`].

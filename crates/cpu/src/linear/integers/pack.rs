@@ -160,7 +160,7 @@ mod tests {
         block
     }
 
-    /// A group in the last lane of the second panel, and what it comes back as.
+    /// A group in the last lane of the second panel, and its unpacked value.
     fn round_trip(to: Quantisation, values: &[f32; INPUTS]) -> Vec<f32> {
         fn read<D: Dequant<[f32; PANEL]>>(block: &[u8]) -> Vec<f32> {
             // SAFETY: a block has one part and two panels.

@@ -204,7 +204,7 @@ unsafe fn accumulate<U: Unit<C>, C: Code>(block: &Block) {
     }
 }
 
-/// Address after a pair of panels: the next pair of the block, or the data behind the last one.
+/// Address after a pair of panels: the next pair of the block, or the data after the last one.
 fn following(block: &Block, group: usize) -> *const u8 {
     if group + 1 < block.groups {
         block.weight.wrapping_add((group + 1) * GROUP * block.panel_stride)

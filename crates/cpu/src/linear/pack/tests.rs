@@ -59,7 +59,7 @@ fn stored(dtype: Dtype, rows: usize, columns: usize) -> Vec<u8> {
     }
 }
 
-/// A pair of panels, number by number: the twin of what is tested.
+/// A pair of panels, number by number: the twin of the tested code.
 fn naive_group(format: WeightFormat, rows: [PanelRows<'_>; GROUP]) -> Vec<u8> {
     let depth = format.depth(rows[0].weight.columns());
     let mut group = vec![0; format.group_bytes(depth)];

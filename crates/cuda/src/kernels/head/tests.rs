@@ -30,7 +30,7 @@ const PLAIN: HeadRowData = HeadRowData {
     judged: 0,
 };
 
-/// A row of logits and what is asked of it.
+/// A row of logits and the questions about it.
 #[derive(Debug, Clone)]
 struct Asked {
     logits: Vec<f32>,
@@ -49,7 +49,7 @@ struct Answer {
     judged: Vec<Judged>,
 }
 
-/// Lists of tokens, one behind the other.
+/// Lists of tokens, one after the other.
 #[derive(Default)]
 struct Lists(Vec<u32>);
 
@@ -182,11 +182,11 @@ fn answers_match_their_definitions() {
         let mut rows = Vec::new();
         for temperature in [0.0, 0.2, 1.7] {
             for confidence in [ConfidenceOf::Raw, ConfidenceOf::Drawn] {
-                for (top_k, top_p) in [(0, 1.0), (3, 1.0), (0, 0.9), (4, 0.5), (60, 0.99), (0, 0.0), (1, 1.0)] {
+                for (top_k, top_p, min_p) in head::FILTERS {
                     let orders = [FilterOrder::TopKFirst, FilterOrder::TopPFirst];
                     // The order matters where both are asked.
                     for &order in &orders[usize::from(top_k == 0 || top_p == 1.0)..] {
-                        let sampling = Sampling { temperature, top_k, top_p, order, confidence, seed: 0 };
+                        let sampling = Sampling { temperature, top_k, top_p, min_p, order, confidence, seed: 0 };
                         let mut request = HeadRequest { sampling, ..everything() };
                         if rows.len() % 3 == 0 && vocabulary > 1 {
                             request.forbid = vec![naive::argmax(&logits) as u32].into();
@@ -285,7 +285,7 @@ fn rows_of_nothing_answer_without_nonsense() {
     let (order, confidence) = (FilterOrder::TopKFirst, ConfidenceOf::Drawn);
     let gpus = emulators();
     for temperature in [0.0, 1.0] {
-        let sampling = Sampling { temperature, top_k: 1, top_p: 0.5, order, confidence, seed: 0 };
+        let sampling = Sampling { top_k: 1, top_p: 0.5, order, confidence, temperature, ..Sampling::default() };
         let request = HeadRequest { sampling, top: 1, ..everything() };
         let rows = [
             asked(
@@ -436,6 +436,7 @@ fn any_row(vocabulary: usize) -> impl Strategy<Value = Asked> {
     let filter = (
         prop_oneof![Just(0u32), 1..6u32, 1..2 * vocabulary as u32],
         prop_oneof![Just(1.0f32), Just(0.0), 0.0..1f32],
+        prop_oneof![2 => Just(0.0f32), 1 => 0.0..1f32],
         any::<bool>(),
     );
     let top = prop_oneof![Just(0), 1..9usize, 1..vocabulary + 4];
@@ -446,7 +447,7 @@ fn any_row(vocabulary: usize) -> impl Strategy<Value = Asked> {
     (sizes, filter, temperature, flags, top, any::<u64>()).prop_map(
         |(
             (logits, (forbid, limit), mute, judge),
-            (top_k, top_p, first),
+            (top_k, top_p, min_p, first),
             temperature,
             [drawn, margin, entropy],
             top,
@@ -454,7 +455,7 @@ fn any_row(vocabulary: usize) -> impl Strategy<Value = Asked> {
         )| {
             let order = if first { FilterOrder::TopKFirst } else { FilterOrder::TopPFirst };
             let confidence = if drawn { ConfidenceOf::Drawn } else { ConfidenceOf::Raw };
-            let sampling = Sampling { temperature, top_k, top_p, order, confidence, seed: 0 };
+            let sampling = Sampling { temperature, top_k, top_p, min_p, order, confidence, seed: 0 };
             let (forbid, mute, judge_width) = (forbid.into(), mute.into(), judge.len());
             let request =
                 HeadRequest { forbid, limit, mute, sampling, margin, entropy, top, judge_width, logits: false };

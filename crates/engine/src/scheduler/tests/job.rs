@@ -15,7 +15,7 @@ pub(super) struct Part {
     pub(super) groups: usize,
     pub(super) rows: usize,
     pub(super) kind: Option<bool>,
-    /// Whether its rows see none behind them, so that it can be cut; its last row predicts then.
+    /// Whether its rows see none after them, so that it can be cut; its last row predicts then.
     pub(super) causal: bool,
 }
 

@@ -56,7 +56,7 @@ impl Machine {
     }
 }
 
-/// Prediction at the position behind a first token.
+/// Prediction at the position after a first token.
 pub(super) fn predicted(first: u32, position: u32) -> u32 {
     mix(u64::from(first) << 32 | u64::from(position)) as u32
 }
