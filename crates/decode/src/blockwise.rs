@@ -1,14 +1,16 @@
 //! The loop that most decoders share: block after block, all that is open in the block predicted in each forward, a transfer
 //! rule taking some of it (LLaDA, Dream, SDAR, Fast-dLLM; specs/caches.md#1 and specs/caches.md#3).
 
-use demask_step::{HeadAsk, Position};
+use demask_step::{HeadAsk, Position, SequenceNeeds};
 
 use crate::{
+    constraint::LaneOf,
     event::{Commit, Replacement},
+    layout::Layout,
     method::{DecoderLoop, Setup},
     policy::CachePolicy,
     schedule::{Around, Clock},
-    transfer::{Candidate, LaneView, Pass, Ranking, State, Transfer},
+    transfer::{Candidate, LaneView, Pass, Ranking, State, Transfer, fit},
     turn::{Answer, Decoder, Intent, Progress, Query, Turn, Turned, View, take_musts},
 };
 
@@ -31,9 +33,8 @@ pub struct Blockwise<T> {
     step: usize,
     /// Passes over the block that began without a mask, of a rule that revises.
     posts: usize,
-    /// Blocks that started with masks, all of them and those that were begun.
-    blocks: usize,
-    begun: usize,
+    /// Records of each block whether it had masks at the start.
+    masked: Vec<bool>,
     /// Positions of the parts that a block is decoded in; 0: the whole block.
     part: usize,
     candidates: Vec<Candidate>,
@@ -53,8 +54,7 @@ impl<T: Transfer> Blockwise<T> {
             at_start: 0,
             step: 0,
             posts: 0,
-            blocks: 0,
-            begun: 0,
+            masked: Vec::with_capacity(setup.layout.blocks()),
             part,
             candidates: Vec::with_capacity(setup.layout.block_length()),
             fault: None,
@@ -77,7 +77,9 @@ impl<T: Transfer> Blockwise<T> {
         let is_mask = |candidate: &&Candidate| candidate.held.is_none();
         progress.commits.extend(taken.iter().filter(is_mask).map(|&candidate| Commit::from(candidate)));
         let takes_back = self.transfer.takes_back();
-        let written = if takes_back { others } else { taken }.iter().filter(|candidate| !is_mask(candidate));
+        let written = if takes_back { others } else { taken }.iter();
+        let written =
+            written.filter(|candidate| !is_mask(candidate) && (takes_back || candidate.held != Some(candidate.token)));
         let change = |&Candidate { position, token, confidence, .. }: &Candidate| Replacement {
             position,
             token: (!takes_back).then_some(token),
@@ -88,9 +90,11 @@ impl<T: Transfer> Blockwise<T> {
 
     /// The blocks around the one being decoded, which has `masks` left.
     fn around(&self, view: &View<'_>, masks: usize) -> Around {
+        let (before, after) = self.masked.split_at(self.block.min(self.masked.len()));
+        let count = |blocks: &[bool]| blocks.iter().filter(|&&masked| masked).count();
         Around {
-            blocks_before: self.begun.saturating_sub(1),
-            blocks_after: self.blocks.saturating_sub(self.begun),
+            blocks_before: count(before),
+            blocks_after: count(after.get(1..).unwrap_or(&[])),
             masks_after: view.canvas.masks() - masks,
         }
     }
@@ -102,17 +106,24 @@ impl<T: Transfer> Decoder for Blockwise<T> {
         self.transfer.ask(ask);
     }
 
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+        needs.predictions = needs.predictions.max(layout.block_length());
+        let mut ask = HeadAsk::default();
+        self.transfer.ask(&mut ask);
+        needs.top = needs.top.max(ask.wanted.top);
+        needs.logits |= ask.wanted.logits;
+    }
+
     fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
         if view.block >= view.layout.blocks() {
             return Intent::Done;
         }
         view.canvas.open_positions(view.layout.block(view.block), &mut query.predict);
         if self.block != view.block {
-            if self.begun == 0 {
-                let masked = |&block: &usize| !view.canvas.is_complete(view.layout.block(block));
-                self.blocks = (0..view.layout.blocks()).filter(masked).count();
+            if self.masked.is_empty() {
+                let masked = |block: usize| !view.canvas.is_complete(view.layout.block(block));
+                self.masked.extend((0..view.layout.blocks()).map(masked));
             }
-            self.begun += 1;
             (self.block, self.at_start) = (view.block, query.predict.len());
             (self.step, self.posts) = (0, 0);
         }
@@ -140,12 +151,22 @@ impl<T: Transfer> Decoder for Blockwise<T> {
         }
         let left = (1.0 - (self.step + 1) as f64 / self.clock.steps as f64).max(0.0);
         let state = State { tick, left, posts: self.posts, remasking: self.ranking.remasking };
+        self.transfer.look(&lane, &self.candidates);
         let taken = self.transfer.choose(&state, &mut self.candidates).min(self.candidates.len());
         self.fault = self.transfer.fault();
         if self.fault.is_some() {
             return Turned::Failed;
         }
+        let mut taken = taken;
+        if let Some(constraint) = answer.constraint {
+            let (rule, lane) = ((&self.transfer, &state), (constraint, LaneOf { canvas, index: 0, filled: &[] }));
+            let Progress { commits, fallbacks, .. } = &mut *progress;
+            taken = fit(rule, lane, commits, &mut self.candidates, taken, fallbacks);
+        }
         self.write(taken, progress);
+        if answer.constraint.is_some() {
+            progress.judge_commits();
+        }
         let masks = masks.saturating_sub(progress.commits.len()) + progress.taken_back();
         let changed = !(progress.commits.is_empty() && progress.replaced.is_empty());
         progress.closes = self.transfer.closes(&Pass { masks, changed, posts: self.posts });

@@ -44,7 +44,7 @@ impl Canvas {
         canvas
     }
 
-    /// `tokens`, masks, and `tail` up to `length`: fixed tokens behind everything that is decoded.
+    /// `tokens`, masks, and `tail` up to `length`: fixed tokens after everything that is decoded.
     pub fn with_tail(tokens: &[TokenId], length: usize, tail: &[TokenId], mask_id: Option<TokenId>) -> Self {
         if tail.is_empty() {
             return Self::new(tokens, length, mask_id);

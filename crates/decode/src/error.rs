@@ -102,6 +102,27 @@ pub(crate) fn context(needed: usize, available: usize) -> OptionsError {
     ))
 }
 
+/// What does not go together with a constraint.
+pub(crate) fn constrained(what: impl fmt::Display, try_instead: &str) -> OptionsError {
+    value("constraint", format_args!("a constraint, and {what}: {try_instead}, or leave the constraint out"))
+}
+
+/// A constraint that nothing of so many tokens meets, and how many it needs where more would do.
+pub(crate) fn impossible(tokens: usize, needed: Option<u32>) -> OptionsError {
+    let text = match needed {
+        Some(u32::MAX) => {
+            "no text of the constraint can be written in the model's tokens: check its characters".to_owned()
+        }
+        Some(needed) => format!(
+            "the shortest text of the constraint takes {needed} tokens, and there is room for {tokens}: ask for more tokens"
+        ),
+        None => {
+            format!("no text of the constraint takes up the {tokens} tokens that there are: ask for another length")
+        }
+    };
+    value("constraint", text)
+}
+
 /// A parameter of a cache policy that nothing is made of.
 pub(crate) fn useless_parameter(cache: impl fmt::Display, parameter: &str, of: &str) -> OptionsError {
     value("cache", format_args!("cache {cache}: {parameter} belongs to {of}: omit it"))

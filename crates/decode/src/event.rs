@@ -64,6 +64,10 @@ pub enum Event {
         token: TokenId,
         /// The token's probability.
         confidence: f32,
+        /// Records whether no forward decided it: a constraint leaves no choice there.
+        forced: bool,
+        /// Records whether a constraint changed it: the network whose prediction was taken predicted another token there.
+        changed: bool,
     },
     /// A position got another token than it had, or a mask again, by a decoder that revises what it has written. Comes after
     /// the commits of the same forward, position by position.
@@ -78,6 +82,8 @@ pub enum Event {
         to: Option<TokenId>,
         /// Probability of the new token; of one that was taken back, of the prediction that fell short.
         confidence: f32,
+        /// Records whether a constraint changed the new token, as of a commit.
+        changed: bool,
     },
     /// Log-probability of the token that the commit or replacement before it wrote, where they are wanted.
     Logprob {
@@ -160,11 +166,12 @@ pub enum Event {
         /// Forwards that are merged into this one because nothing was read for long. 0 of one that is listed by itself.
         merged: usize,
     },
-    /// Parts of a likelihood that are done.
+    /// Parts of a likelihood that are done, or of an answer's forward that runs in pieces, as the first one of a long prompt
+    /// does.
     Progress {
-        /// Number of finished canvases: draws that hide the same have one.
+        /// Number of finished canvases, of which draws that hide the same have one; or of rows that have run.
         done: usize,
-        /// Number of all canvases.
+        /// Number of all canvases, or of the forward's rows.
         all: usize,
     },
     /// The session is over. Nothing follows.
@@ -200,7 +207,7 @@ pub struct Started {
 pub enum Finish {
     /// An end token stands there.
     Eos,
-    /// A stop text was found.
+    /// A stop text was found, or the text of a constraint is complete without an end token.
     Stop,
     /// Full length: everything requested was decoded.
     Length,
@@ -257,6 +264,8 @@ pub struct Counts {
     pub cost: Cost,
     /// Counts of the guide.
     pub guide: GuideCounts,
+    /// Counts of the constraint.
+    pub constraint: ConstraintCounts,
 }
 
 /// Counts of a guide so far.
@@ -274,4 +283,15 @@ pub struct GuideCounts {
     pub rejected: usize,
     /// Cost that the guide's network reported.
     pub cost: Cost,
+}
+
+/// What a constraint did in one request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct ConstraintCounts {
+    /// Tokens that were committed because every answer has them.
+    pub forced: usize,
+    /// Tokens in whose place the network whose prediction was taken predicted another one.
+    pub changed: usize,
+    /// Steps that took a single token because none of several still passed the rule's test.
+    pub fallbacks: usize,
 }

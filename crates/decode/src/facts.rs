@@ -29,7 +29,7 @@ pub const FREE_ROWS: usize = 16;
 /// First content of the canvas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CanvasSpec {
-    /// A prompt, and a response of this many positions behind it.
+    /// A prompt, and a response of this many positions after it.
     Prompt {
         /// The prompt.
         tokens: Vec<TokenId>,

@@ -19,7 +19,7 @@ pub struct Layout {
     length: usize,
     start: usize,
     block_length: usize,
-    /// Fixed tokens behind everything that is decoded.
+    /// Fixed tokens after everything that is decoded.
     tail: usize,
 }
 
@@ -31,7 +31,7 @@ impl Layout {
         Self { attention: Mask::Full, response, gen_length, length, start: response, block_length, tail: 0 }
     }
 
-    /// Makes room for fixed tokens behind everything that is decoded. They are in no block, as the prompt is.
+    /// Makes room for fixed tokens after everything that is decoded. They are in no block, as the prompt is.
     #[must_use]
     pub(crate) fn with_tail(self, tokens: usize) -> Self {
         Self { length: self.length + tokens, tail: tokens, ..self }
@@ -78,7 +78,7 @@ impl Layout {
         self.gen_length
     }
 
-    /// Asks for no more than so many positions of the response; those behind them are decoded with it and left out.
+    /// Asks for no more than so many positions of the response; those after them are decoded with it and left out.
     pub(crate) fn ask_for(&mut self, positions: usize) {
         self.gen_length = self.gen_length.min(positions);
     }
@@ -88,7 +88,7 @@ impl Layout {
         matches!(self.attention, Mask::Full | Mask::Causal) && self.response + self.gen_length < self.end()
     }
 
-    /// End of the last block: what stands behind it was given.
+    /// End of the last block: what stands after it was given.
     pub(crate) fn end(&self) -> usize {
         self.length - self.tail
     }
@@ -125,7 +125,7 @@ impl Layout {
         start as Position..end as Position
     }
 
-    /// The block that a position at or after [`start`](Self::start) lies in; behind all blocks, the one behind the last.
+    /// The block that a position at or after [`start`](Self::start) lies in; after all blocks, the one after the last.
     pub fn block_of(&self, position: Position) -> usize {
         if position as usize >= self.end() {
             return self.blocks();

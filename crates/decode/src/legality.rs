@@ -1,12 +1,13 @@
 //! Combinations of parts, and the claim of a run about its tokens. Everything follows from the declarations of the
 //! methods.
 
-use demask_step::{Mask, MaskKind};
+use demask_step::{Mask, MaskKind, TokenId};
 
 use crate::{
-    caches::CACHES,
+    constraint::TokenConstraint,
     error::{self, OptionsError},
-    method::{CacheSpec, DecoderMethod, DecoderSpec, Promise, SessionOptions},
+    facts::CanvasSpec,
+    method::{CacheMethod, CacheSpec, DecoderMethod, DecoderSpec, Promise, SessionOptions},
     policy::Memory,
     schedule::Schedule,
     spec::{Method, Spec, alternatives},
@@ -96,8 +97,56 @@ pub fn check(options: &SessionOptions) -> Result<(), OptionsError> {
              temperature 1, no other"
         )));
     }
+    if let (Some(name), Some(_)) = (options.adjustments.first(), options.traits().guide) {
+        let decoder = decoder.name();
+        return Err(error::value(
+            name,
+            format_args!(
+                "decoder {decoder} commits what its guide agrees with, whose predictions `{name}` does not adjust: omit it, or \
+                 use another decoder"
+            ),
+        ));
+    }
+    if let Some(constraint) = &options.constraint {
+        check_constraint(constraint, options)?;
+    }
     if decoder.traits().revises.is_some() {
         return check_revision(options);
+    }
+    Ok(())
+}
+
+/// Refuses what would write tokens that a constraint knows nothing of, or leave out those that it needs.
+fn check_constraint(constraint: &TokenConstraint, options: &SessionOptions) -> Result<(), OptionsError> {
+    let SessionOptions { facts, end_ids, stop_ids, suppress, stop, fill, .. } = options;
+    let vocabulary = constraint.automaton.vocabulary();
+    let known = |token: TokenId| !vocabulary.text(token).is_empty() || vocabulary.fills().contains(&token);
+    let in_holes = matches!(options.canvas, CanvasSpec::Infill { .. });
+    let (tokens, most) = (vocabulary.tokens(), facts.vocab);
+    if tokens > most {
+        let last = tokens as TokenId - 1;
+        return Err(error::token_out_of_range("the constraint's token", last, most));
+    }
+    if facts.mask_id.is_some_and(known) {
+        return Err(error::constrained(
+            "a tokenizer that calls the mask text",
+            "check that the tokenizer is the model's",
+        ));
+    }
+    if options.decoder.traits().guide.is_some_and(|guide| guide.is_target) {
+        return Err(error::constrained("the output of a guide, which knows none", "omit target=guide"));
+    }
+    if !stop_ids.is_empty() {
+        return Err(error::constrained("tokens that end an answer wherever they stand", "omit `stop_token_ids`"));
+    }
+    if !in_holes && !vocabulary.ends().iter().all(|end| end_ids.contains(end)) {
+        return Err(error::constrained("an answer that its end does not end", "omit `ignore_eos`"));
+    }
+    if suppress.iter().any(|&token| known(token) && !(in_holes && vocabulary.fills().contains(&token))) {
+        return Err(error::constrained("tokens that are never written", "omit `suppress_eos`"));
+    }
+    if stop.fills() && !vocabulary.fills().contains(fill) {
+        return Err(error::constrained("a stop rule that fills with another token than ends", "omit `stop_rule`"));
     }
     Ok(())
 }
@@ -111,8 +160,8 @@ fn check_revision(options: &SessionOptions) -> Result<(), OptionsError> {
     if cache.traits().revisable {
         return Ok(());
     }
-    let caches = CACHES.iter().filter(|cache| cache.about.attention.contains(&facts.mask.kind()));
-    let follows = caches.map(CacheSpec::of).filter(|cache| cache.traits().revisable);
+    let caches = CacheMethod::known().iter().filter(|cache| cache.about.attention.contains(&facts.mask.kind()));
+    let follows = caches.map(|cache| CacheSpec::of(cache)).filter(|cache| cache.traits().revisable);
     let choices = follows.map(|cache| cache.name()).collect::<Vec<_>>().join(" or ");
     let decoder = decoder.name();
     Err(error::unfit(format_args!(
@@ -174,7 +223,7 @@ fn check_model<M: Method>(spec: &Spec<M>, attention: MaskKind) -> Result<(), Opt
     if runs(spec.method()) {
         return Ok(());
     }
-    let choices = M::built_in().iter().filter(|method| runs(method)).map(|method| method.about().name);
+    let choices = M::known().iter().filter(|method| runs(method)).map(|method| method.about().name);
     let choices = choices.collect::<Vec<_>>().join(", ");
     let (what, name) = (M::WHAT, spec.name());
     Err(error::unfit(format_args!("{what} {name} cannot run a model with {attention}: use {choices}")))

@@ -24,9 +24,12 @@
 //! ([`spec`]), [`legality`] and documentation read. Methods of other crates join them in a [`Registry`].
 #![forbid(unsafe_code)]
 
+mod adjust;
 mod blockwise;
 pub mod caches;
 pub mod canvas;
+pub mod constraint;
+mod distribution;
 mod error;
 pub mod event;
 mod facts;
@@ -48,8 +51,9 @@ mod stop_rule;
 pub mod transfer;
 mod turn;
 
+pub use adjust::Adjustments;
 pub use error::OptionsError;
-pub use event::{Commit, Counts, Event, Finish, GuideCounts, Logprob, Output, Replacement, Started};
+pub use event::{Commit, ConstraintCounts, Counts, Event, Finish, GuideCounts, Logprob, Output, Replacement, Started};
 pub use facts::{CanvasSpec, FREE_ROWS, ModelFacts};
 pub use guide::{Agreement, Alignment, GuideOptions, GuideText, GuideUse, Translator};
 pub use layout::Layout;

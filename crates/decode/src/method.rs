@@ -3,7 +3,9 @@
 use demask_step::{ConfidenceOf, FilterOrder, Mask, MaskKind, Position, TokenId};
 
 use crate::{
+    adjust::Adjustments,
     choices,
+    constraint::TokenConstraint,
     error::OptionsError,
     facts::{CanvasSpec, ModelFacts},
     guide::{GuideOptions, GuideUse},
@@ -273,7 +275,12 @@ pub struct SessionOptions {
     pub facts: ModelFacts,
     /// The canvas.
     pub canvas: CanvasSpec,
-    /// Tokens behind all that is decoded: fixed, seen by every row, and no part of the answer. Full attention only.
+    /// Tokens of the answer, at most; the canvas keeps its length, whose blocks may not end there. Decoding is over once these
+    /// tokens are settled.
+    pub max_tokens: Option<usize>,
+    /// What the answer's text must be.
+    pub constraint: Option<TokenConstraint>,
+    /// Tokens after all that is decoded: fixed, seen by every row, and no part of the answer. Full attention only.
     pub tail: Vec<TokenId>,
     /// Positions of a block; chosen to fit if not given. For block-causal models it is the block of the attention too.
     pub block_length: Option<usize>,
@@ -294,6 +301,10 @@ pub struct SessionOptions {
     pub top_p: f32,
     /// Tokens kept by top-k filtering; 0: all.
     pub top_k: u32,
+    /// Tokens kept are at least this share as probable as the best one; 0: all.
+    pub min_p: f32,
+    /// Adjustments of logits before anything is read from them.
+    pub adjustments: Adjustments,
     /// Temperature of the order of commits (Dream); 0: the best first.
     pub alg_temp: f32,
     /// Scale of classifier-free guidance; 0: none.

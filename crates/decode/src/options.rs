@@ -3,6 +3,7 @@
 use demask_step::{ConfidenceOf, FilterOrder, MaskKind};
 
 use crate::{
+    adjust::Adjustments,
     caches::{Block, Causal, NoCache},
     facts::{CanvasSpec, ModelFacts},
     method::{CacheSpec, DecoderSpec, SessionOptions},
@@ -21,6 +22,8 @@ impl SessionOptions {
         Self {
             facts,
             canvas,
+            max_tokens: None,
+            constraint: None,
             tail: Vec::new(),
             block_length: None,
             steps: None,
@@ -31,6 +34,8 @@ impl SessionOptions {
             temperature: 0.0,
             top_p: 1.0,
             top_k: 0,
+            min_p: 0.0,
+            adjustments: Adjustments::default(),
             alg_temp: 0.0,
             cfg_scale: 0.0,
             filter_order: FilterOrder::TopPFirst,

@@ -98,13 +98,13 @@ pub trait CachePolicy: fmt::Debug + Send {
     }
 
     /// Returns how many leading positions of a canvas it would take as they are from another request that read the same
-    /// tokens: it never has them live then. By default none, and none can be where what stands behind a token changes its
+    /// tokens: it never has them live then. By default none, and none can be where what stands after a token changes its
     /// K/V, as under full attention.
     fn takes(&self, _layout: &Layout) -> Position {
         0
     }
 
-    /// Learns, before the first plan or right behind it, that the slots of so many leading positions are filled, no more
+    /// Learns, before the first plan or right after it, that the slots of so many leading positions are filled, no more
     /// than it [takes](Self::takes).
     fn resume(&mut self, _filled: Position) {}
 

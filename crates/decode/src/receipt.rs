@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::Exactness;
+use crate::{Exactness, constraint::ConstraintReceipt};
 
 /// Methods, claims and counts of one session. Whoever runs the model adds seconds and memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -25,6 +25,9 @@ pub struct DecodingReceipt {
     /// Claim about the tokens; in JSON `exactness`, and `against` for the run that a lossless result equals.
     #[serde(flatten)]
     pub exactness: Exactness,
+    /// The constraint that claims are under; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub constraint: Option<ConstraintReceipt>,
     /// Key of all randomness.
     pub seed: u64,
     /// Forwards as the method's paper counts them.

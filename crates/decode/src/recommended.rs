@@ -1,5 +1,5 @@
 //! Methods that nobody names: for each kind of attention the fastest pair that is lossless or whose loss on the demo tasks
-//! is within noise, and how a half-named pair is completed. The figures behind the choice are in `docs/methods.md`.
+//! is within noise, and how a half-named pair is completed. The figures of the choice are in `docs/methods.md`.
 
 use demask_step::{Mask, MaskKind};
 

@@ -11,6 +11,9 @@ use crate::{
 
 /// The decoders and cache policies that specs are read with.
 ///
+/// A program has one: [`install`](Self::install) makes it the one that text, JSON, files and pages are read with, in every
+/// part of the program. Without it, the program knows the methods of this crate.
+///
 /// ```
 /// use demask_decode::Registry;
 ///
@@ -33,6 +36,20 @@ impl Default for Registry {
 }
 
 impl Registry {
+    /// Makes it the registry of the program, once and before any method is read.
+    ///
+    /// # Errors
+    /// If the program has one already: another was installed, or a method was read.
+    pub fn install(self) -> Result<(), RegistryError> {
+        let Self { decoders, caches } = self;
+        if DecoderMethod::install(decoders) && CacheMethod::install(caches) { Ok(()) } else { Err(RegistryError::Late) }
+    }
+
+    /// Returns the registry of the program.
+    pub fn of_program() -> Self {
+        Self { decoders: DecoderMethod::known().to_vec(), caches: CacheMethod::known().to_vec() }
+    }
+
     /// Adds a decoder.
     pub fn with_decoder(mut self, method: &'static DecoderMethod) -> Result<Self, RegistryError> {
         add(&mut self.decoders, method)?;
@@ -80,6 +97,9 @@ pub enum RegistryError {
         /// The name that it is registered under.
         known: &'static str,
     },
+    /// The program has a registry already.
+    #[error("the program has a registry already: install one, first of all in `main`")]
+    Late,
 }
 
 fn add<M: Method>(known: &mut Vec<&'static M>, method: &'static M) -> Result<(), RegistryError> {
@@ -175,7 +195,8 @@ mod tests {
         assert_eq!(spec.parameters::<taken::Foreign>(), None);
         assert_eq!(exactness(&DecoderSpec::default(), &spec), Exactness::Approximate);
         assert!(registry.cache("windwed").unwrap_err().to_string().contains("did you mean \"windowed\"?"));
-        assert!("windowed".parse::<CacheSpec>().is_err(), "FromStr knows this crate's methods only");
+        assert!("windowed".parse::<CacheSpec>().is_err(), "FromStr knows the methods of the program's registry");
+        assert!(!spec.is_built_in() && CacheSpec::default().is_built_in());
         assert_eq!(registry.caches().len(), CACHES.len() + 1);
         assert!(sound::Foreign { every: 0, reach: None }.values() != sound::Foreign::default().values());
         assert!(CacheSpec::from(sound::Foreign { every: 0, reach: None }).check_bounds().is_err());

@@ -4,6 +4,7 @@ use demask_step::{Mask, MaskKind, Position, TokenId};
 
 use crate::{
     canvas::Canvas,
+    constraint::Enforcer,
     error::{self, OptionsError},
     facts::{CanvasSpec, ModelFacts},
     layout::Layout,
@@ -31,6 +32,8 @@ pub(crate) struct Resolved {
     pub steps: usize,
     /// No session runs more forwards than this.
     pub most_forwards: usize,
+    /// The constraint on this canvas.
+    pub enforcer: Option<Enforcer>,
 }
 
 /// Refuses what no session can be made of.
@@ -51,7 +54,7 @@ pub(crate) fn resolve(options: &SessionOptions) -> Result<Resolved, OptionsError
     check_tokens(options, attention)?;
 
     let steps = given_steps(options)?;
-    let layout = layout(options, attention, steps)?;
+    let mut layout = layout(options, attention, steps)?;
     legality::check_guide(options)?;
     let needed = layout.len();
     if needed > facts.context {
@@ -82,7 +85,30 @@ pub(crate) fn resolve(options: &SessionOptions) -> Result<Resolved, OptionsError
     let more = layout.block_length().saturating_add(3 + revises.unwrap_or(0));
     let forwards = layout.blocks().saturating_mul(per_block.saturating_add(more)) + 2;
     let most_forwards = forwards.saturating_mul(1 + idle);
-    Ok(Resolved { layout, clock, canvas, steps: per_block.saturating_mul(blocks), most_forwards })
+    if let Some(most) = options.max_tokens {
+        layout.ask_for(most.max(1));
+    }
+    options.adjustments.check(facts.vocab, layout.gen_length())?;
+    let enforcer = enforcer(options, &canvas, &layout)?;
+    Ok(Resolved { layout, clock, canvas, steps: per_block.saturating_mul(blocks), most_forwards, enforcer })
+}
+
+/// Holds the constraint on the canvas, and refuses it where nothing completes what is given.
+fn enforcer(options: &SessionOptions, canvas: &Canvas, layout: &Layout) -> Result<Option<Enforcer>, OptionsError> {
+    let Some(constraint) = options.constraint.clone() else { return Ok(None) };
+    let in_holes = matches!(options.canvas, CanvasSpec::Infill { .. });
+    let revises = options.traits().revises.is_some();
+    let enforcer = Enforcer::new(constraint, (canvas, layout), in_holes, revises, options.facts.vocab);
+    if enforcer.is_blind() {
+        return Err(error::value(
+            "constraint",
+            "the constraint has too many states for a tokenizer that has no token for some byte: ask for a smaller one",
+        ));
+    }
+    match enforcer.impossible(canvas) {
+        None => Ok(Some(enforcer)),
+        Some((place, needed)) => Err(error::impossible(place.len(), needed)),
+    }
 }
 
 fn check_numbers(options: &SessionOptions) -> Result<(), OptionsError> {
@@ -92,6 +118,7 @@ fn check_numbers(options: &SessionOptions) -> Result<(), OptionsError> {
         ("alg_temp", options.alg_temp, not_negative(options.alg_temp), "a number from 0 on; 0 is the best first"),
         ("cfg_scale", options.cfg_scale, not_negative(options.cfg_scale), "a number from 0 on; 0 is no guidance"),
         ("top_p", options.top_p, options.top_p > 0.0 && options.top_p <= 1.0, "a number above 0 up to 1; 1 keeps all"),
+        ("min_p", options.min_p, (0.0..=1.0).contains(&options.min_p), "a number from 0 to 1; 0 keeps all"),
         ("eps", options.eps, options.eps > 0.0 && options.eps < 1.0, "a number between 0 and 1, for example 0.001"),
     ];
     for (name, found, right, expected) in checks {

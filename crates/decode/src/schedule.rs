@@ -20,7 +20,7 @@ pub enum Schedule {
     /// Shares of what is left, `round(masks * (1 - r))` for the share `r` of time that stays, in the arithmetic of the
     /// original; steps of no token vanish (dllm's samplers of A2D; specs/families.md#3).
     Linear,
-    /// As many masks stay behind a step as the share of the steps that are left, `int(masks * (left / steps))` of those at
+    /// As many masks stay after a step as the share of the steps that are left, `int(masks * (left / steps))` of those at
     /// the start; steps may take none (RND1's sampler; specs/families.md#6.7).
     Rnd1,
 }
@@ -130,7 +130,7 @@ impl Clock {
         Some(due.saturating_sub(at_start - masks).min(masks))
     }
 
-    /// Masks that stay behind a step of RND1's schedule: its share is divided in f64, the product is one of f32.
+    /// Masks that stay after a step of RND1's schedule: its share is divided in f64, the product is one of f32.
     fn staying(&self, step: usize, at_start: usize) -> usize {
         let left = self.steps.saturating_sub(step + 1);
         (at_start as f32 * (left as f64 / self.steps as f64) as f32) as usize
@@ -158,7 +158,7 @@ impl Clock {
     }
 }
 
-/// The share of step `index` among those that take anything, of so many masks in so many steps; none behind the last
+/// The share of step `index` among those that take anything, of so many masks in so many steps; none after the last
 /// but one, which leaves nothing.
 fn linear(masks: usize, steps: usize, index: usize) -> Option<usize> {
     let (mut left, mut taken) = (masks, 0);

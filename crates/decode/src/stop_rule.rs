@@ -20,12 +20,12 @@ pub enum StopRule {
     /// Once a finished (and stored) block consists of nothing but the fill: everything after it is filled with it
     /// (FreeDave's `early_exit`; specs/freedave.md#1.8).
     WholeBlock,
-    /// Never, but as soon as the fill was decoded anywhere, all masks behind it are filled with it, so that only what
-    /// precedes it is decoded (FlashDLM on LLaDA; specs/flashdlm.md#1.6). The reference also overwrites tokens behind
+    /// Never, but as soon as the fill was decoded anywhere, all masks after it are filled with it, so that only what
+    /// precedes it is decoded (FlashDLM on LLaDA; specs/flashdlm.md#1.6). The reference also overwrites tokens after
     /// it that were decoded before; here they stay, and the answer ends before them.
     FillBehind,
     /// Stop as soon as the response is free of masks up to its last decoded token, and the last of its tokens, this many,
-    /// at least 1, are the fill: everything behind them is filled with it (FlashDLM on Dream; specs/flashdlm.md#1.6).
+    /// at least 1, are the fill: everything after them is filled with it (FlashDLM on Dream; specs/flashdlm.md#1.6).
     EndRun(usize),
     /// Never: everything is decoded. The answer still ends at the first end id: to keep all of it, name no end ids.
     Never,
@@ -56,13 +56,13 @@ pub enum StopError {
     Parameter {
         /// The rule.
         rule: &'static str,
-        /// Text behind the name.
+        /// Text after the name.
         found: String,
     },
     /// The length of the run cannot be read.
     #[error("stop rule end-run has \"{found}\", expected run=N with a whole number from 1 on")]
     Run {
-        /// Text behind the name.
+        /// Text after the name.
         found: String,
     },
 }

@@ -8,6 +8,7 @@ use demask_step::{
 
 use crate::{
     canvas::Canvas,
+    constraint::Enforced,
     event::{Commit, Replacement},
     layout::Layout,
 };
@@ -119,9 +120,13 @@ pub enum Intent {
 pub struct Progress {
     /// Predictions taken, in the total order of commits.
     pub commits: Vec<Commit>,
+    /// Positions among them that were no decision: a constraint leaves no choice there.
+    pub forced: Vec<Position>,
+    /// Steps that took a single token, because several that a constraint lets stand together fell short of the rule.
+    pub fallbacks: usize,
     /// Tokens of the open block that change, of a decoder that revises.
     pub replaced: Vec<Replacement>,
-    /// Records whether the open block is closed behind these changes, by a decoder that revises: its tokens are final.
+    /// Records whether the open block is closed after these changes, by a decoder that revises: its tokens are final.
     pub closes: bool,
     /// Draft tokens among them that were accepted.
     pub accepted: usize,
@@ -153,7 +158,7 @@ pub struct Judgement {
 pub struct Accepted {
     /// Index of the lane.
     pub lane: u32,
-    /// Number of the first commits that it held; those behind them follow from the predictions in it.
+    /// Number of the first commits that it held; those after them follow from the predictions in it.
     pub commits: usize,
 }
 
@@ -161,6 +166,16 @@ impl Progress {
     /// Returns the commits that the forward's tokens held already: the accepted draft's; none if no drafts were run.
     pub fn held(&self) -> &[Commit] {
         &self.commits[..self.draft.map_or(0, |draft| draft.commits.min(self.commits.len()))]
+    }
+
+    /// Says what its commits and changes are for those who watch: a constraint may have chosen other tokens than were predicted.
+    pub(crate) fn judge_commits(&mut self) {
+        let changed = |change: &Replacement| {
+            let Replacement { position, token, confidence } = *change;
+            Some(Commit { position, token: token?, confidence })
+        };
+        let all = self.commits.iter().copied().chain(self.replaced.iter().filter_map(changed));
+        self.targets.extend(all.map(|commit| Judgement { draft: 0, commit, by_guide: false }));
     }
 
     /// Returns how many tokens are taken back.
@@ -176,6 +191,8 @@ impl Progress {
     /// Empties it for the next forward, keeping its allocation.
     pub fn clear(&mut self) {
         self.commits.clear();
+        self.forced.clear();
+        self.fallbacks = 0;
         self.replaced.clear();
         self.closes = false;
         self.accepted = 0;
@@ -259,8 +276,10 @@ pub struct Answer<'a> {
     pub whose: Whose,
     /// The plan of the diffusion model's forward.
     pub plan: &'a StepPlan,
-    /// Predictions for that plan, or for the request to the helper.
+    /// Predictions for that plan, or for the request to the helper. The diffusion model's are read through the constraint.
     pub predictions: &'a Predictions,
+    /// The constraint, for who takes several predictions at once.
+    pub constraint: Option<Enforced<'a>>,
 }
 
 /// Predictor of an answer.

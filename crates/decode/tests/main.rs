@@ -1,6 +1,8 @@
 //! All integration tests of this crate in one binary: each more is linked anew, and has the cores to itself.
 
+mod adjust;
 mod common;
+mod constraint;
 mod dkv;
 mod editing;
 mod fast_caches;
@@ -12,6 +14,8 @@ mod golden;
 mod guided;
 mod isd;
 mod isd_draws;
+#[path = "language/main.rs"]
+mod language;
 mod methods;
 mod options;
 mod plans;

@@ -25,7 +25,7 @@ Written from the registries of `crates/decode` and from sessions made of every p
 `DEMASK_BLESS=1 cargo test -p demask-decode --test all methods` writes it anew.
 
 A decoder (`--decoder`) chooses which predictions are committed. A cache (`--cache`) chooses which rows are computed again.
-Parameters follow a colon: `--decoder threshold:tau=0.8,strict`. The receipt says what is promised of the tokens:
+Parameters follow a colon: `--decoder threshold:tau=0.8,strict`. A number in front, without a name, is the first parameter: `threshold:0.8,strict`. The receipt says what is promised of the tokens:
 
 * **reference**: static or autoregressive decoding, or a family's own sampler that changes what it has written (`edit`, `p2`),
   with cache `none` or an exact one (`block`, `causal`), as the family's official code does it.

@@ -33,7 +33,7 @@ pub struct Board {
 pub enum Line {
     /// Words over the whole width, and the start of new columns.
     Heading(String),
-    /// Boxes with a name before and a remark behind them.
+    /// Boxes with a name before and a remark after them.
     Boxes {
         /// The name.
         label: String,

@@ -4,7 +4,7 @@ use plotters::{
     chart::{ChartBuilder, ChartContext, LabelAreaPosition},
     coord::{Shift, cartesian::Cartesian2d},
     drawing::{DrawingArea, DrawingAreaErrorKind, IntoDrawingArea},
-    element::{Circle, EmptyElement, PathElement, Text},
+    element::{Circle, PathElement, Polygon},
     prelude::{Color, IntoFont, RGBColor, SVGBackend, ShapeStyle},
     style::{
         TextStyle,
@@ -13,7 +13,7 @@ use plotters::{
 };
 use thiserror::Error;
 
-use super::{Content, Figure, Join, Panel, Point, Series, axis::Scale, heat, style};
+use super::{Content, Figure, Join, Marker, Panel, Point, Series, axis::Scale, heat, marks, style};
 
 /// A picture or page that a library refuses.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -115,9 +115,9 @@ impl Panel {
         ];
         let mut chart = self.axes(area, scales, 6)?;
         for series in all {
-            series.draw(&mut chart, legend.colour(&series.label), self.y.most)?;
+            series.draw(&mut chart, legend.colour(series.hue()), self.y.most)?;
         }
-        Ok(())
+        marks::draw_texts(&mut chart, all)
     }
 
     /// Axes, their numbers and names, and a grid; `top` pixels stay free above.
@@ -167,7 +167,8 @@ impl Series {
             Join::None => {}
         }
         for point in &self.points {
-            point.draw(chart, colour, most.unwrap_or(f64::INFINITY))?;
+            point.draw_error(chart, colour, most.unwrap_or(f64::INFINITY))?;
+            marks::draw(chart, (point.x, point.y), self.marker, colour)?;
         }
         Ok(())
     }
@@ -184,38 +185,44 @@ fn steps(places: &[(f64, f64)], edge: f64) -> Vec<(f64, f64)> {
 }
 
 impl Point {
-    fn draw(&self, chart: &mut Chart<'_, '_>, colour: RGBColor, most: f64) -> Drawn {
+    /// Draws its error bar.
+    fn draw_error(&self, chart: &mut Chart<'_, '_>, colour: RGBColor, most: f64) -> Drawn {
         if self.error > 0.0 {
             let ends = [self.y - self.error, (self.y + self.error).min(most.max(self.y))].map(|end| (self.x, end));
             let bar = ShapeStyle::from(&colour.mix(0.6)).stroke_width(1);
             chart.draw_series([PathElement::new(ends.to_vec(), bar)])?;
         }
-        let mark = text(13, style::INK, HPos::Left, VPos::Bottom);
-        let element = EmptyElement::at((self.x, self.y))
-            + Circle::new((0, 0), 4, colour.filled())
-            + Text::new(self.mark.clone(), (6, -3), mark);
-        chart.draw_series([element]).map(drop)
+        Ok(())
     }
 }
 
-/// The labels of a figure's series, each with its colour, broken into lines.
+/// The labels of a figure's series, each with its colour and form, broken into lines.
 struct Legend {
     labels: Vec<String>,
+    /// Name of each label's colour, and its form.
+    looks: Vec<(String, Marker)>,
+    /// Names of colours, in the order in which these are given away.
+    hues: Vec<String>,
     /// Start of each label: line and pixel.
     places: Vec<(u32, u32)>,
 }
 
 impl Legend {
     fn new(figure: &Figure) -> Self {
-        let mut labels: Vec<String> = Vec::new();
+        let (mut labels, mut looks, mut hues): (Vec<String>, Vec<_>, Vec<String>) = Default::default();
         for panel in &figure.panels {
             let Content::Series(all) = &panel.content else { continue };
-            let named = all.iter().map(|series| &series.label).filter(|label| !label.is_empty());
-            named.for_each(|label| {
-                if !labels.contains(label) {
-                    labels.push(label.clone());
+            for series in all.iter().filter(|series| !series.label.is_empty()) {
+                if !labels.contains(&series.label) {
+                    labels.push(series.label.clone());
+                    looks.push((series.hue().to_owned(), series.marker));
                 }
-            });
+            }
+        }
+        for (hue, _) in &looks {
+            if !hues.contains(hue) {
+                hues.push(hue.clone());
+            }
         }
         let (mut line, mut across) = (0, 0);
         let mut place = |label: &String| {
@@ -227,23 +234,30 @@ impl Legend {
             (line, across - width)
         };
         let places = labels.iter().map(&mut place).collect();
-        Self { labels, places }
+        Self { labels, looks, hues, places }
     }
 
     fn height(&self) -> u32 {
         self.places.last().map_or(6, |&(line, _)| (line + 1) * LEGEND_LINE + 12)
     }
 
-    /// The colour of a label; those without one have the first.
-    fn colour(&self, label: &str) -> RGBColor {
-        let index = self.labels.iter().position(|known| known == label).unwrap_or(0);
+    /// The colour of a name; those without one have the first.
+    fn colour(&self, hue: &str) -> RGBColor {
+        let index = self.hues.iter().position(|known| known == hue).unwrap_or(0);
         style::SERIES[index % style::SERIES.len()]
     }
 
     fn draw(&self, area: &Area<'_>) -> Drawn {
-        for (label, &(line, across)) in self.labels.iter().zip(&self.places) {
+        for ((label, (hue, marker)), &(line, across)) in self.labels.iter().zip(&self.looks).zip(&self.places) {
             let (x, y) = (26 + across as i32, 8 + (line * LEGEND_LINE) as i32);
-            area.draw(&Circle::new((x, y), 4, self.colour(label).filled()))?;
+            let colour = self.colour(hue).filled();
+            match marks::corners(*marker) {
+                None => area.draw(&Circle::new((x, y), marks::RADIUS, colour))?,
+                Some(corners) => {
+                    let corners: Vec<(i32, i32)> = corners.iter().map(|corner| (x + corner.0, y + corner.1)).collect();
+                    area.draw(&Polygon::new(corners, colour))?;
+                }
+            }
             area.draw_text(label, &text(14, style::INK, HPos::Left, VPos::Center), (x + 10, y))?;
         }
         Ok(())

@@ -41,7 +41,7 @@ pub fn draw(panel: &Panel, heat: &Heat, area: &Area<'_>) -> Drawn {
     draw_bar(&bar, heat.lowest)
 }
 
-/// Neighbours of one level: first column, the one behind the last, level.
+/// Neighbours of one level: first column, the one after the last, level.
 fn runs(cells: &[Option<f32>], lowest: f32) -> Vec<(usize, usize, f32)> {
     let level = |value: f32| ((value - lowest) / (1.0 - lowest).max(1e-6) * LEVELS).clamp(0.0, LEVELS).round();
     let mut runs: Vec<(usize, usize, f32)> = Vec::new();

@@ -2,7 +2,7 @@
 //!
 //! A [`Figure`] is a grid of panels with one legend: [`Figure::svg`] draws it, [`Table::csv`] lists its numbers. A
 //! [`board::Board`] draws rows of small texts. A [`page::Page`] puts pictures and tables into one HTML document, [`files`] writes documents whole or not at all. Nothing
-//! here knows what the numbers mean.
+//! here knows the meaning of the numbers.
 #![forbid(unsafe_code)]
 
 mod axis;
@@ -10,6 +10,7 @@ pub mod board;
 mod draw;
 pub mod files;
 mod heat;
+mod marks;
 pub mod page;
 mod style;
 
@@ -29,7 +30,7 @@ pub struct Figure {
     pub caption: String,
     /// Panels of the figure.
     pub panels: Vec<Panel>,
-    /// The numbers behind it.
+    /// The numbers of it.
     pub data: Table,
 }
 
@@ -60,7 +61,7 @@ pub enum Content {
     Heat(Heat),
 }
 
-/// Points that belong together; in all panels of a figure, the same label has the same colour.
+/// Points that belong together; in all panels of a figure, the same label has the same colour and the same marker.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Series {
     /// Name in the legend; not in the legend if empty.
@@ -69,12 +70,48 @@ pub struct Series {
     pub join: Join,
     /// The points, in the order in which they are joined.
     pub points: Vec<Point>,
+    /// Name that it shares its colour with; its label if empty.
+    pub hue: String,
+    /// Form of its points.
+    pub marker: Marker,
+}
+
+/// Form of a point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Marker {
+    /// A filled circle.
+    #[default]
+    Circle,
+    /// A square on its side.
+    Square,
+    /// A triangle that points up.
+    Triangle,
+    /// A square on its corner.
+    Diamond,
+    /// A triangle that points down.
+    Wedge,
+}
+
+impl Marker {
+    /// All forms, in the order in which they are given away.
+    pub const ALL: [Self; 5] = [Self::Circle, Self::Square, Self::Triangle, Self::Diamond, Self::Wedge];
 }
 
 impl Series {
     /// A series with a name in the legend; without one if it is empty.
     pub fn new(label: impl Into<String>, join: Join, points: Vec<Point>) -> Self {
-        Self { label: label.into(), join, points }
+        Self { label: label.into(), join, points, ..Self::default() }
+    }
+
+    /// Gives it the colour of a name and a form.
+    #[must_use]
+    pub fn like(self, hue: impl Into<String>, marker: Marker) -> Self {
+        Self { hue: hue.into(), marker, ..self }
+    }
+
+    /// Returns the name that its colour is of.
+    fn hue(&self) -> &str {
+        if self.hue.is_empty() { &self.label } else { &self.hue }
     }
 
     /// Adds a mark to the series with this label, which is made if there is none.
@@ -137,7 +174,7 @@ pub struct Heat {
     pub lowest: f32,
 }
 
-/// Numbers behind a picture.
+/// Numbers of a picture.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Table {
     /// Names of the columns.

@@ -12,7 +12,7 @@ fn figure(content: Content) -> Figure {
 
 fn series(label: &str, join: Join) -> Series {
     let point = |x: f64| Point { x, y: 50.0 + x, error: 2.0, mark: format!("#{x}") };
-    Series { label: label.into(), join, points: [1.0, 2.0, 4.0].map(point).to_vec() }
+    Series::new(label, join, [1.0, 2.0, 4.0].map(point).to_vec())
 }
 
 #[test]
@@ -63,4 +63,18 @@ fn one_label_has_one_colour_in_all_panels() {
     let svg = figure.svg().unwrap();
     assert_eq!(svg.matches(">\na\n</text>").count(), 1, "one entry of the legend");
     assert_eq!(svg.matches("stroke=\"#DE7820\" stroke-width=\"2\"").count(), 2, "lines of the second colour");
+}
+
+#[test]
+fn series_of_one_hue_differ_by_their_markers() {
+    let [a, b] = [("a", Marker::Circle), ("b", Marker::Square)]
+        .map(|(label, marker)| series(label, Join::None).like("x", marker));
+    let svg = figure(Content::Series(vec![a, b, series("c", Join::None)])).svg().unwrap();
+    // Three points and an entry of the legend each; the third series has the second colour.
+    let of = |form: &str, colour: &str| {
+        svg.lines()
+            .filter(|line| line.contains(&format!("<{form} ")) && line.contains(&format!("fill=\"{colour}\"")))
+            .count()
+    };
+    assert_eq!((of("circle", "#2F78D2"), of("polygon", "#2F78D2"), of("circle", "#DE7820")), (4, 4, 4), "{svg}");
 }

@@ -1,4 +1,7 @@
-use crate::names::UnknownName;
+use crate::{
+    foreign::Foreign,
+    names::{UnknownName, in_a_line},
+};
 
 /// A setting that cannot be set. Its name is in backticks, for programs that spell it otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -6,6 +9,16 @@ pub enum SettingError {
     /// There is no setting of this name.
     #[error(transparent)]
     Unknown(#[from] UnknownName),
+    /// There is no setting of this name, which other programs have.
+    #[error("unknown {what} \"{}\", {foreign}", in_a_line(found))]
+    Foreign {
+        /// Noun for a setting.
+        what: &'static str,
+        /// Name that was found.
+        found: String,
+        /// Programs that have it, and what to do here.
+        foreign: Foreign,
+    },
     /// The setting does not take this value.
     #[error("`{name}` is {found}, expected {expected}")]
     Value {

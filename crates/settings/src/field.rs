@@ -70,6 +70,8 @@ pub enum Kind {
     Texts,
     /// Token ids.
     Tokens,
+    /// Numbers by token ids.
+    Biases,
     /// A path of the file system.
     Path,
     /// A word out of several.
@@ -78,6 +80,8 @@ pub enum Kind {
     Method,
     /// Models, some of them with names.
     Models,
+    /// A document of JSON: in a text the name of its file.
+    Document,
 }
 
 impl Kind {
@@ -92,6 +96,8 @@ impl Kind {
             Self::Tokens => &["array", "integer"],
             Self::Method => &["string", "object"],
             Self::Models => &["string", "array", "object"],
+            Self::Biases => &["object"],
+            Self::Document => &["object", "boolean", "string"],
         }
     }
 }

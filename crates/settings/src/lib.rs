@@ -3,12 +3,13 @@
 //! A [`settings!`] declaration names each setting of a struct with its type, its bounds, its default and one sentence. All that
 //! reads and writes settings follows from it: flags and environment ([`Settings::set`]), TOML with its lines ([`toml`]), JSON
 //! ([`Settings::set_json`]), layers of these with the origin of each value ([`layers`]), help and pages ([`Field`]). This crate knows no
-//! setting.
+//! setting, but the names that other programs have for some ([`foreign`]).
 #![forbid(unsafe_code)]
 
 mod declare;
 mod error;
 mod field;
+pub mod foreign;
 mod guides;
 pub mod layers;
 mod list;
@@ -23,7 +24,7 @@ pub use error::SettingError;
 pub use field::{Field, Kind};
 pub use guides::{Guide, Guides};
 pub use list::List;
-pub use read::{Bounds, Method, Plain, Reads, Unread, Word, whole};
+pub use read::{Bounds, Document, Method, Plain, Reads, Unread, Word, whole};
 #[doc(hidden)]
 pub use {serde, serde_json};
 
@@ -64,6 +65,17 @@ pub trait Settings: Clone + Default + Sized {
         Self::FIELDS.iter().map(|field| field.name).filter(|name| self.json(name).is_some()).collect()
     }
 
+    /// Returns the settings but for those with these names.
+    #[must_use]
+    fn without(&self, names: &[&str]) -> Self {
+        let mut kept = Self::default();
+        for name in self.given().into_iter().filter(|name| !names.contains(name)) {
+            // What was set may be set.
+            self.json(name).and_then(|value| kept.set_json(name, value).ok());
+        }
+        kept
+    }
+
     /// Returns a setting by its name, in any spelling.
     fn field(name: &str) -> Option<&'static Field> {
         Self::FIELDS.iter().find(|field| names::same(field.name, name))
@@ -73,6 +85,9 @@ pub trait Settings: Clone + Default + Sized {
     fn unknown(name: &str) -> SettingError {
         let removed = Self::REMOVED.iter().find(|(removed, ..)| names::same(removed, name));
         let unknown = || {
+            if let Some(foreign) = foreign::setting(name) {
+                return SettingError::Foreign { what: Self::WHAT, found: name.to_owned(), foreign };
+            }
             let known = Self::FIELDS.iter().map(|field| field.name).collect();
             names::UnknownName { what: Self::WHAT, found: name.to_owned(), known }.into()
         };

@@ -1,6 +1,6 @@
 //! Types of values: how each is read from text and JSON, and written.
 
-use std::{fmt::Display, path::PathBuf, str::FromStr};
+use std::{fmt::Display, fs::File, io::Read as _, path::PathBuf, str::FromStr};
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -63,10 +63,15 @@ pub enum Word {}
 #[derive(Debug)]
 pub enum Method {}
 
+/// Documents of JSON, which a text names by their file.
+#[derive(Debug)]
+pub enum Document {}
+
 const TEXT: &str = "a text";
 const TEXTS: &str = "a text or a list of texts";
 const SWITCH: &str = "true or false";
 const NUMBER: &str = "a number";
+const BIASES: &str = "ID:NUMBER, or an object of numbers by token ids";
 const IDS: &str = "a token id or a list of them";
 const MODELS: &str = "a model, or an object of models by name";
 
@@ -211,6 +216,36 @@ impl Reads<Vec<u32>> for Plain {
     }
 }
 
+/// Numbers by token ids: an object in JSON, whose names are ids.
+impl Reads<Vec<(u32, f32)>> for Plain {
+    const KIND: Kind = Kind::Biases;
+    const MANY: bool = true;
+
+    fn from_text(text: &str, _: Bounds) -> Result<Vec<(u32, f32)>, Unread> {
+        let one = |bias: &str| {
+            let (id, number) = bias.split_once(':')?;
+            Some((id.trim().parse().ok()?, number.trim().parse().ok()?))
+        };
+        text.split(',').map(one).collect::<Option<_>>().map_or_else(|| expected(BIASES), Ok)
+    }
+
+    fn from_json(value: Value, bounds: Bounds) -> Result<Vec<(u32, f32)>, Unread> {
+        let Value::Object(map) = value else { return expected(BIASES) };
+        let one = |(id, number): (String, Value)| {
+            Some((id.parse().ok()?, <Self as Reads<f32>>::from_json(number, bounds).ok()?))
+        };
+        map.into_iter().map(one).collect::<Option<_>>().map_or_else(|| expected(BIASES), Ok)
+    }
+
+    fn to_json(value: &Vec<(u32, f32)>) -> Value {
+        value.iter().map(|(id, number)| (id.to_string(), <Self as Reads<f32>>::to_json(number))).collect()
+    }
+
+    fn join(before: Option<Vec<(u32, f32)>>, value: Vec<(u32, f32)>) -> Vec<(u32, f32)> {
+        [before.unwrap_or_default(), value].concat()
+    }
+}
+
 fn texts(value: Value) -> Option<Vec<String>> {
     let text = |value: Value| if let Value::String(text) = value { Some(text) } else { None };
     match value {
@@ -298,6 +333,46 @@ impl<T: Clone + Display + FromStr<Err: Display>> Reads<T> for Word {
     fn to_json(value: &T) -> Value {
         value.to_string().into()
     }
+}
+
+/// Longest document, in bytes.
+const LONGEST_DOCUMENT: u64 = 1 << 20;
+
+impl<T: Clone + Display + FromStr<Err: Display>> Reads<T> for Document {
+    const KIND: Kind = Kind::Document;
+
+    /// Reads the file of this name, or a document that is written out. A value of JSON never names a file: it may be a client's.
+    fn from_text(text: &str, _: Bounds) -> Result<T, Unread> {
+        let written = text.trim_start().starts_with('{') || ["true", "false"].contains(&text.trim());
+        let content = if written { text.to_owned() } else { document(text)? };
+        content.parse().map_err(|error: T::Err| Unread::Content(error.to_string()))
+    }
+
+    fn from_json(value: Value, _: Bounds) -> Result<T, Unread> {
+        let text = match value {
+            Value::String(text) => text,
+            Value::Object(_) | Value::Bool(_) => value.to_string(),
+            _ => return expected("an object"),
+        };
+        text.parse().map_err(|error: T::Err| Unread::Content(error.to_string()))
+    }
+
+    fn to_json(value: &T) -> Value {
+        let text = value.to_string();
+        serde_json::from_str(&text).unwrap_or(Value::String(text))
+    }
+}
+
+/// Content of a file.
+fn document(name: &str) -> Result<String, Unread> {
+    let cannot = |why: String| Unread::Content(format!("cannot read {name}: {why}"));
+    let file = File::open(name).map_err(|error| cannot(error.to_string()))?;
+    let mut text = String::new();
+    let read = file.take(LONGEST_DOCUMENT + 1).read_to_string(&mut text).map_err(|error| cannot(error.to_string()))?;
+    if read as u64 > LONGEST_DOCUMENT {
+        return Err(cannot(format!("it has more than {LONGEST_DOCUMENT} bytes")));
+    }
+    Ok(text)
 }
 
 impl<T: Clone + Display + Serialize + DeserializeOwned + FromStr<Err: Display>> Reads<T> for Method {

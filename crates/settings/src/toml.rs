@@ -11,7 +11,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use crate::{SettingError, Settings, names::nearest};
+use crate::{SettingError, Settings, foreign, names::nearest};
 
 /// A line of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -219,6 +219,9 @@ impl<'a> Entry<'a> {
 
     /// Returns the refusal of its key.
     pub fn unknown(&self, what: &str, known: &[&str]) -> FileError {
+        if let Some(foreign) = foreign::setting(&self.key) {
+            return self.refused(format!("unknown key \"{}\" of {what}, {foreign}", self.key));
+        }
         let meant = nearest(&self.key, known).map(|name| format!(", did you mean \"{name}\"?")).unwrap_or_default();
         self.refused(format!("unknown key \"{}\" of {what}{meant} (known: {})", self.key, known.join(", ")))
     }

@@ -41,7 +41,7 @@ pub struct Behaviour {
     pub dataset: Option<&'static str>,
     /// Etags of files that have others than `tag-` and their names.
     pub etags: Vec<(&'static str, String)>,
-    /// Sets whether contents are behind a redirection, as large files are.
+    /// Sets whether contents need a redirection, as large files are.
     pub redirects: bool,
     /// All requests: path and range.
     pub seen: Vec<(String, Option<String>)>,

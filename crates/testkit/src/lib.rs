@@ -107,6 +107,7 @@ pub mod by_hand;
 pub mod gguf;
 #[doc(hidden)]
 pub mod hub;
+pub mod language;
 #[doc(hidden)]
 pub mod naive;
 #[doc(hidden)]

@@ -200,7 +200,7 @@ impl Scripted {
         };
         Cost {
             rows: plan.rows() as u64,
-            computed_rows: (lanes * computed).div_ceil(layers) as u64,
+            computed_rows: (lanes * computed) as f64 / layers as f64,
             head_rows: (lanes * predicted) as u64,
             operations: Operations { mlp: (lanes * computed) as f64 / layers as f64, ..Operations::default() },
         }
@@ -382,7 +382,7 @@ impl Network for Scripted {
         limits.check(group, |id| Some(&self.sequences.get(id.0 as usize)?.as_ref()?.state))?;
         let filters = |step: &SequenceStep<'_>| {
             let sampling = &step.ask.wanted.sampling;
-            sampling.top_k > 0 || sampling.top_p < 1.0
+            sampling.filters(self.vocab)
         };
         if group.iter().any(filters) {
             return Err(PlanError::Contradiction("the script draws without filters"));
@@ -466,7 +466,7 @@ mod tests {
         let operations = Operations { mlp: 4.0, ..Operations::default() };
         assert_eq!(
             run(&mut script, stored, &[9, 9, 9, 9], 4..8, mask),
-            Predictions { cost: Cost { rows: 4, computed_rows: 4, head_rows: 2, operations }, ..at_once.clone() }
+            Predictions { cost: Cost { rows: 4, computed_rows: 4.0, head_rows: 2, operations }, ..at_once.clone() }
         );
         run(&mut script, stored, &[1, 2, 9, 4], 0..4, mask);
         let stale = run(&mut script, stored, &[9, 9, 9, 9], 4..8, mask);
@@ -506,7 +506,7 @@ mod tests {
         LayerRows::Partial { compute: (6..8).into(), probe, first_whole: true }
     }
 
-    /// A prefill, then the plan with its tokens, then a step of the canvas that computes nothing anew behind layer 0.
+    /// A prefill, then the plan with its tokens, then a step of the canvas that computes nothing anew after layer 0.
     fn answers(plan: &StepPlan, tokens: &[TokenId], keep: Option<Keep>) -> [Predictions; 2] {
         let mut script = Scripted::new(4, 12, 0);
         let drafts = plan.lanes.count();

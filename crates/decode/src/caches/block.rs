@@ -27,7 +27,7 @@ choices! {
 }
 
 choices! {
-    /// First canvas of a block, for models whose stored blocks predict the token behind them.
+    /// First canvas of a block, for models whose stored blocks predict the token after them.
     pub enum BlockCanvas {
         /// Predicted token, followed by masks.
         Seeded = "seeded",
@@ -120,7 +120,7 @@ struct BlockCache {
     keep: Option<Range<Position>>,
     /// Records whether the last block is stored, which nobody reads.
     stores_last: bool,
-    /// Records whether what is stored also predicts the token behind it.
+    /// Records whether what is stored also predicts the token after it.
     seeds: bool,
     /// Records whether only the rows of a part run once those of its block have.
     dual: bool,
@@ -133,8 +133,7 @@ impl BlockCache {
     fn fill(&self, view: &View<'_>, end: Position, predicts: bool, plan: &mut StepPlan) {
         plan.mask = match view.layout.attention() {
             Mask::Context { .. } if predicts => Mask::Full,
-            Mask::Context { .. } => Mask::Causal,
-            mask => mask,
+            mask => mask.stored(),
         };
         plan.live.set_range(self.stored..end);
         plan.visible = end;
@@ -251,7 +250,7 @@ impl CachePolicy for BlockCache {
         (blocks * layout.block_length()).min(layout.len())
     }
 
-    /// Whole blocks of the prompt, but for the row that predicts what stands behind them.
+    /// Whole blocks of the prompt, but for the row that predicts the token after them.
     fn takes(&self, layout: &Layout) -> Position {
         (layout.start() as Position).saturating_sub(Position::from(self.seeds))
     }

@@ -1,4 +1,4 @@
-//! Fast-dLLM's dual cache: what lies before and behind the block is computed once, when the block starts; only the
+//! Fast-dLLM's dual cache: what lies before and after the block is computed once, when the block starts; only the
 //! block is computed in each forward, in place (Fast-dLLM, section 3.2 of the paper; specs/caches.md#3.4,
 //! specs/caches.md#3.5 and specs/freedave.md#1.5).
 
@@ -13,16 +13,16 @@ use crate::{
 };
 
 parameters! {
-    /// Cache of the positions before and behind the block, kept from the block's first forward.
+    /// Cache of the positions before and after the block, kept from the block's first forward.
     pub struct Dual {
-        /// rows behind the block that are live too; fitted: none
+        /// rows after the block that are live too; fitted: none
         pub horizon: Option<usize> = None;
         /// one idle forward where the first one completed the block (Fast-dLLM as first released)
         pub idle: bool = false;
         /// blocks from one computation of the prompt's rows to the next; first: they are computed once; fitted: 1, as
         /// published
         pub prompt: Option<Renewal> = None;
-        /// predictions of a block's first forward that may be committed, where rows predict the token behind them: all, or
+        /// predictions of a block's first forward that may be committed, where rows predict the token after them: all, or
         /// the first one alone as published for Dream
         pub start: Start = Start::All;
     }

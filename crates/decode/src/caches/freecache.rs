@@ -80,10 +80,10 @@ struct Freezing {
     memory: Memory,
     /// Records whether the first forward, which computes everything, was run.
     begun: bool,
-    /// End of the live rows of the last forward: positions behind it have older K/V.
+    /// End of the live rows of the last forward: positions after it have older K/V.
     computed: usize,
     /// The end of the last block that was frozen, or of the prompt. With a shift the last row before it stays live: it
-    /// predicts the first position behind it.
+    /// predicts the first position after it.
     finished: usize,
 }
 
@@ -145,7 +145,7 @@ impl CachePolicy for Freezing {
         self.memory
     }
 
-    /// Drafts run behind the prompt, and in the row that predicts the first position behind it: the first forward is the
+    /// Drafts run after the prompt, and in the row that predicts the first position after it: the first forward is the
     /// canvas's.
     fn draft_span(&self, layout: &Layout, _blocks: usize) -> usize {
         (layout.len() - layout.response() + 1).min(layout.len())

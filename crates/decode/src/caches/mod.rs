@@ -10,7 +10,12 @@ mod freecache;
 mod none;
 mod prefix;
 
-use crate::spec::{About, Method};
+use std::sync::OnceLock;
+
+use crate::{
+    method::DecoderMethod,
+    spec::{About, Method},
+};
 
 pub use crate::{
     method::{CacheKind, CacheMethod, CacheSpec, CacheTraits, Store},
@@ -37,11 +42,24 @@ pub static CACHES: &[CacheMethod] = &[
     CacheMethod::of::<Causal>(),
 ];
 
+/// The cache policies that the program knows: they never change, so that a text always means the same.
+static KNOWN: OnceLock<Vec<&'static CacheMethod>> = OnceLock::new();
+
 impl Method for CacheMethod {
+    type Other = DecoderMethod;
+
     const WHAT: &'static str = "cache";
 
     fn built_in() -> &'static [Self] {
         CACHES
+    }
+
+    fn known() -> &'static [&'static Self] {
+        KNOWN.get_or_init(|| CACHES.iter().collect())
+    }
+
+    fn install(methods: Vec<&'static Self>) -> bool {
+        KNOWN.set(methods).is_ok()
     }
 
     fn about(&self) -> &About {

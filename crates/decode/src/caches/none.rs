@@ -44,10 +44,7 @@ impl CachePolicy for Uncached {
         if !self.seeds || start == 0 || !view.canvas.is_masked(start) {
             return Upkeep::None;
         }
-        plan.mask = match view.layout.attention() {
-            Mask::Context { .. } => Mask::Causal,
-            mask => mask,
-        };
+        plan.mask = view.layout.attention().stored();
         plan.live.set_range(0..start);
         plan.visible = start;
         plan.shift = Some(1);
@@ -64,10 +61,7 @@ impl CachePolicy for Uncached {
             Mask::BlockCausal { .. } | Mask::Context { .. } => view.layout.block(view.layout.block_of(last)).end,
             Mask::Causal => last,
         };
-        plan.mask = match view.layout.attention() {
-            Mask::Context { block, .. } => Mask::Context { context: view.layout.block(view.block).start, block },
-            mask => mask,
-        };
+        plan.mask = view.layout.attention().in_block(view.layout.block(view.block).start);
         plan.live.set_range(0..end);
         plan.visible = end;
         plan.predict.clone_from(&query.predict);

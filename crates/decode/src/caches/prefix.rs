@@ -18,7 +18,7 @@ use crate::{
 };
 
 choices! {
-    /// Predictions of a block's first forward that may be committed, where rows predict the token behind them: the first
+    /// Predictions of a block's first forward that may be committed, where rows predict the token after them: the first
     /// one's row is not live in later forwards.
     pub enum Start {
         /// All of them.
@@ -62,14 +62,14 @@ impl Field for Renewal {
 parameters! {
     /// Cache of the positions before the block, kept from the block's first forward.
     pub struct Prefix {
-        /// rows behind the block that are live, what follows them is not seen; fitted: all
+        /// rows after the block that are live, what follows them is not seen; fitted: all
         pub horizon: Option<usize> = None;
         /// one idle forward where the first one completed the block (Fast-dLLM as first released)
         pub idle: bool = false;
         /// blocks from one computation of the prompt's rows to the next; first: they are computed once; fitted: 1, as
         /// published
         pub prompt: Option<Renewal> = None;
-        /// predictions of a block's first forward that may be committed, where rows predict the token behind them: all, or
+        /// predictions of a block's first forward that may be committed, where rows predict the token after them: all, or
         /// the first one alone as published for Dream
         pub start: Start = Start::All;
     }
@@ -112,12 +112,12 @@ pub(super) fn check_start(start: Start, setup: &Setup<'_>) -> Result<(), Options
     Ok(())
 }
 
-/// Treatment of the positions behind the live rows.
+/// Treatment of the positions after the live rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Behind {
-    /// Invisible: `horizon` rows behind the block are live, or as many as there are.
+    /// Invisible: `horizon` rows after the block are live, or as many as there are.
     Nothing { horizon: usize },
-    /// Slots as they were when the block started; `horizon` rows behind the block are live.
+    /// Slots as they were when the block started; `horizon` rows after the block are live.
     Stale { horizon: usize },
 }
 

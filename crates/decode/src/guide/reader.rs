@@ -1,4 +1,4 @@
-//! Tokens that the guide has read: the token behind each of its slots. Its K/V are a function of its tokens, so feeding
+//! Tokens that the guide has read: the token after each of its slots. Its K/V are a function of its tokens, so feeding
 //! starts at the first difference; cutting back is never stored and hence never wrong (specs/flashdlm.md#2.3 and
 //! specs/flashdlm.md#5).
 
@@ -9,7 +9,7 @@ use demask_step::{ForwardInput, Mask, Position, TokenId};
 /// The guide's slots.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
-    /// The tokens behind slots `[0, read.len())`.
+    /// The tokens after slots `[0, read.len())`.
     read: Vec<TokenId>,
 }
 
@@ -20,7 +20,7 @@ impl Reader {
     }
 
     /// Fills a request that reads `tokens` as far as judging the tokens at `judged` needs: row `p - 1` judges index
-    /// `p`. `judged` is not empty, starts behind index 0, and may end one behind the last token.
+    /// `p`. `judged` is not empty, starts after index 0, and may end one after the last token.
     pub(crate) fn ask(&self, tokens: &[TokenId], judged: Range<usize>, request: &mut ForwardInput) {
         let same = self.read.iter().zip(tokens).take_while(|(read, token)| read == token).count();
         let end = judged.end - 1;
@@ -37,13 +37,13 @@ impl Reader {
         request.ask.states.push(end as u32);
     }
 
-    /// Begins with tokens that are behind its slots already.
+    /// Begins with tokens that are after its slots already.
     pub(crate) fn begin(&mut self, tokens: &[TokenId]) {
         self.read.clear();
         self.read.extend_from_slice(tokens);
     }
 
-    /// Returns the tokens behind its first slots, up to so many.
+    /// Returns the tokens after its first slots, up to so many.
     pub(crate) fn first(&self, most: usize) -> &[TokenId] {
         &self.read[..most.min(self.read.len())]
     }

@@ -28,7 +28,7 @@ pub(crate) struct Trial {
     pub ids: Vec<TokenId>,
     /// Index of the first judged token.
     pub first: usize,
-    /// Judged tokens from there on; the last may lie one behind the tokens.
+    /// Judged tokens from there on; the last may lie one after the tokens.
     pub judged: Vec<Judge>,
     /// Number of judged tokens that must be accepted for each draft, from the first on. Drafts beyond are not judged.
     pub needs: Vec<usize>,

@@ -55,6 +55,9 @@ impl DecoderKind for Edit {
         if self.penalty > 0.0 && found > 0.0 {
             return Err(error::greedy_only("edit with a penalty", found));
         }
+        if self.penalty > 0.0 && setup.options.constraint.is_some() {
+            return Err(error::constrained("decoder edit with a penalty", "omit penalty"));
+        }
         Ok(())
     }
 }
@@ -106,6 +109,11 @@ impl Transfer for Editing {
             }
         }
         taken
+    }
+
+    /// Keeps by the same rule: so many masks at least, and what passes its threshold.
+    fn keeps(&self, state: &State, wanted: &mut [Candidate]) -> usize {
+        self.choose(state, wanted)
     }
 
     fn closes(&self, pass: &Pass) -> bool {

@@ -72,6 +72,13 @@ impl Transfer for Factor {
         let passing = passing.count();
         if self.rule == FactorRule::Code && passing + 1 == within { within } else { passing }
     }
+
+    /// Keeps those that still pass; the best too only if its own doubt stays within the factor.
+    fn keeps(&self, state: &State, wanted: &mut [Candidate]) -> usize {
+        let kept = self.choose(state, wanted);
+        let passes = |first: &Candidate| f64::from(first.confidence) >= 1.0 - f64::from(self.f) / 2.0;
+        if kept == 1 && !wanted.first().is_some_and(passes) { 0 } else { kept }
+    }
 }
 
 #[cfg(test)]

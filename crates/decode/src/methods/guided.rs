@@ -14,11 +14,12 @@ use std::ops::Range;
 
 use demask_step::{
     ConfidenceOf, ForwardInput, HeadAsk, Judged, Mask, MaskKind, NO_TOKEN, Need, Position, Predictions, SequenceNeeds,
-    StepPlan, TokenId,
+    TokenId,
 };
 
 use crate::{
     choices,
+    constraint::{Enforced, LaneOf},
     error::{self, OptionsError},
     event::Commit,
     facts::CanvasSpec,
@@ -280,7 +281,7 @@ impl Judging {
     }
 
     /// Commits what this step takes.
-    fn conclude(&self, progress: &mut Progress) {
+    fn conclude(&self, view: &View<'_>, constraint: Option<Enforced<'_>>, progress: &mut Progress) {
         let accepted = self.accepted();
         progress.commits.extend_from_slice(&self.drafts[..accepted]);
         progress.accepted = accepted;
@@ -299,7 +300,9 @@ impl Judging {
             Some(end) if self.ends.contains(&own) && !self.to_guide => end,
             _ => own,
         };
-        if (self.to_guide || (self.falls_to_guide && accepted == 0)) && (own as usize) < self.vocab {
+        let lane = LaneOf { canvas: view.canvas, index: 0, filled: &self.drafts[..accepted] };
+        let admitted = constraint.is_none_or(|constraint| constraint.admits(lane, next.position, own));
+        if (self.to_guide || (self.falls_to_guide && accepted == 0)) && (own as usize) < self.vocab && admitted {
             progress.commits.push(Commit { token: own, confidence: 1.0, ..next });
         } else if accepted == 0 {
             progress.commits.push(next);
@@ -331,7 +334,8 @@ impl Judging {
     }
 
     /// Takes the predictions of the first masks as drafts, and puts them before the guide.
-    fn draft(&mut self, view: &View<'_>, plan: &StepPlan, predictions: &Predictions) {
+    fn draft(&mut self, view: &View<'_>, answer: &Answer<'_>) {
+        let Answer { plan, predictions, .. } = *answer;
         self.drafts.clear();
         let masks = drafted(view).filter(|&position| view.canvas.is_masked(position));
         for position in masks {
@@ -345,6 +349,9 @@ impl Judging {
                 break;
             }
             self.drafts.push(Commit { position, token, confidence });
+        }
+        if let Some(constraint) = answer.constraint {
+            constraint.fit(LaneOf { canvas: view.canvas, index: 0, filled: &[] }, &[], &mut self.drafts);
         }
         self.trials.make(view.canvas, &self.drafts, &mut self.trial);
         self.stood = 0;
@@ -367,7 +374,8 @@ impl Judging {
     }
 
     /// Fills what the guide is to judge next, or completes the progress.
-    fn consult(&mut self, request: &mut ForwardInput, progress: &mut Progress) -> Turned {
+    fn consult(&mut self, view: &View<'_>, constraint: Option<Enforced<'_>>, turn: &mut Turn<'_>) -> Turned {
+        let request = &mut *turn.helper;
         while self.trial.judged.get(self.stood) == Some(&Judge::Given) {
             self.stood += 1;
         }
@@ -376,7 +384,7 @@ impl Judging {
         let room = (self.helpers[0].sequence.positions + 1).saturating_sub(start);
         let count = (judged.len() - self.stood).min(self.verify).min(room);
         if self.opinion != Opinion::Open || count == 0 || start == 0 || start + count > ids.len() + 1 {
-            self.conclude(progress);
+            self.conclude(view, constraint, turn.progress);
             return Turned::Settled;
         }
         // The row before the first draft is read anew by each trial that goes no further.
@@ -445,9 +453,9 @@ impl Decoder for Judging {
 
     fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
         match answer.whose {
-            Whose::Canvas => self.draft(view, answer.plan, answer.predictions),
+            Whose::Canvas => self.draft(view, answer),
             Whose::Helper => self.heed(turn.helper, answer.predictions),
         }
-        self.consult(turn.helper, turn.progress)
+        self.consult(view, answer.constraint, turn)
     }
 }

@@ -15,7 +15,12 @@ mod speculation;
 mod static_decoding;
 mod threshold;
 
-use crate::spec::{About, Method};
+use std::sync::OnceLock;
+
+use crate::{
+    method::CacheMethod,
+    spec::{About, Method},
+};
 
 pub use crate::{
     blockwise::Blockwise,
@@ -51,11 +56,24 @@ pub static DECODERS: &[DecoderMethod] = &[
     DecoderMethod::of::<Isd>(),
 ];
 
+/// The decoders that the program knows: they never change, so that a text always means the same.
+static KNOWN: OnceLock<Vec<&'static DecoderMethod>> = OnceLock::new();
+
 impl Method for DecoderMethod {
+    type Other = CacheMethod;
+
     const WHAT: &'static str = "decoder";
 
     fn built_in() -> &'static [Self] {
         DECODERS
+    }
+
+    fn known() -> &'static [&'static Self] {
+        KNOWN.get_or_init(|| DECODERS.iter().collect())
+    }
+
+    fn install(methods: Vec<&'static Self>) -> bool {
+        KNOWN.set(methods).is_ok()
     }
 
     fn about(&self) -> &About {

@@ -2,13 +2,14 @@
 //! causal pass; the tokens are those of its own autoregressive decoding (Nemotron-Labs-Diffusion `linear_spec_generate`;
 //! specs/families.md#5).
 
-use demask_step::{HeadAsk, MaskKind, Position, Positions, Predictions, SequenceNeeds};
+use demask_step::{HeadAsk, MaskKind, Position, Positions, SequenceNeeds};
 
 use super::{
     ar::{Ar, predicted},
     speculation::{self, Speculation},
 };
 use crate::{
+    constraint::LaneOf,
     error::OptionsError,
     event::Commit,
     layout::Layout,
@@ -22,7 +23,7 @@ use crate::{
 parameters! {
     /// Drafts of one pass that sees ahead, verified in one causal pass.
     pub struct SelfSpec {
-        /// rows of a window: the last settled token, and drafts behind it
+        /// rows of a window: the last settled token, and drafts after it
         pub block: usize = 32, Kind::count(2, 1024);
         /// drafts below this confidence are masks again in the next drafting pass; 0: one pass drafts everything
         pub tau: f32 = 0.0, Kind::number(0.0, 1.0);
@@ -74,7 +75,7 @@ enum Role {
 struct Speculating {
     /// Start of the response: the token there is predicted by the prompt's last row.
     response: Position,
-    /// Rows of a cycle: the last settled token, and drafts behind it.
+    /// Rows of a cycle: the last settled token, and drafts after it.
     window: usize,
     tau: f32,
     /// Drafts of this cycle, by position from the first mask on once all are there.
@@ -86,18 +87,25 @@ struct Speculating {
 
 impl Speculating {
     /// Keeps what a drafting pass is sure of, or its best.
-    fn draft(&mut self, asked: &Positions, predictions: &Predictions) {
+    fn draft(&mut self, view: &View<'_>, asked: &Positions, answer: &Answer<'_>) {
+        let predictions = answer.predictions;
         let Self { speculation: Speculation { drafts }, found, tau, .. } = self;
         found.clear();
         let open = |&position: &Position| drafts.iter().all(|draft| draft.position != position);
         found.extend(asked.iter().filter(open).filter_map(|position| predicted(predictions, position)));
         let sure = |draft: &&Commit| draft.confidence >= *tau;
         if found.iter().any(|draft| sure(&draft)) {
-            drafts.extend(found.iter().filter(sure));
+            found.retain(|draft| sure(&draft));
         } else {
             let surer = |best: Commit, next: Commit| if next.confidence > best.confidence { next } else { best };
-            drafts.extend(found.iter().copied().reduce(surer));
+            let best = found.iter().copied().reduce(surer);
+            found.clear();
+            found.extend(best);
         }
+        if let Some(constraint) = answer.constraint {
+            constraint.fit(LaneOf { canvas: view.canvas, index: 0, filled: drafts }, &[], found);
+        }
+        drafts.extend_from_slice(found);
         drafts.sort_unstable_by_key(|draft| draft.position);
     }
 }
@@ -142,7 +150,7 @@ impl Decoder for Speculating {
         let next = view.canvas.first_open() as Position;
         match self.role {
             Role::Read => turn.progress.commits.extend(predicted(answer.predictions, next)),
-            Role::Draft => self.draft(&answer.plan.hint, answer.predictions),
+            Role::Draft => self.draft(view, &answer.plan.hint, answer),
             Role::Verify => {
                 let pass = (next, answer.predictions);
                 self.speculation.verify(answer.plan, pass, turn.progress, |found, _| found);

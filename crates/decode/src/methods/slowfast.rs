@@ -5,7 +5,7 @@
 //! the rest of its forwards for nothing.
 //!
 //! Published with no cache and with dLLM-Cache. Every other one runs it by the same rule: a forward that leaves out the
-//! end computes what the cache would compute before it, and sees nothing behind it. Where the cache has a forward of its
+//! end computes what the cache would compute before it, and sees nothing after it. Where the cache has a forward of its
 //! own that must take a token (Dream's first of a block), that forward belongs to neither phase.
 
 use std::collections::VecDeque;
@@ -14,14 +14,15 @@ use demask_step::{HeadAsk, MaskKind, Position};
 
 use super::threshold::Threshold;
 use crate::{
+    constraint::LaneOf,
     event::Commit,
     method::{Confidence, DecoderKind, DecoderLoop, DecoderTraits, Setup},
     parameters,
     policy::CachePolicy,
     schedule::Tick,
     spec::Kind,
-    transfer::{Candidate, LaneView, Ranking, State, Transfer},
-    turn::{Answer, Decoder, Intent, Query, Turn, Turned, View, take_musts},
+    transfer::{Candidate, LaneView, Ranking, State, Transfer, fit},
+    turn::{Answer, Decoder, Intent, Progress, Query, Turn, Turned, View, take_musts},
 };
 
 parameters! {
@@ -99,7 +100,7 @@ struct Regions {
 }
 
 impl Regions {
-    /// Begins to explore what lies behind the region.
+    /// Begins to explore what lies after the region.
     fn explore_from(&mut self, start: usize) {
         self.region = start..start;
         self.stage = Stage::Explore;
@@ -188,8 +189,16 @@ impl Decoder for Regions {
         }
         // By the schedule alone: in an order by position, too, all that pass are taken.
         let state = State::from(Tick { quota: 1, rate: 0.0 });
-        let taken = self.transfer.choose(&state, &mut self.candidates);
+        let mut taken = self.transfer.choose(&state, &mut self.candidates);
+        if let Some(constraint) = answer.constraint {
+            let (rule, lane) = ((&self.transfer, &state), (constraint, LaneOf { canvas, index: 0, filled: &[] }));
+            let Progress { commits, fallbacks, .. } = &mut *progress;
+            taken = fit(rule, lane, commits, &mut self.candidates, taken, fallbacks);
+        }
         progress.commits.extend(self.candidates[..taken].iter().map(|&candidate| Commit::from(candidate)));
+        if answer.constraint.is_some() {
+            progress.judge_commits();
+        }
         self.forwards += 1;
         Turned::Settled
     }

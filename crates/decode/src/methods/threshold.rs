@@ -83,6 +83,15 @@ impl Transfer for Threshold {
         }
         passing
     }
+
+    /// Keeps those that still pass, and with `quota` the schedule's count.
+    fn keeps(&self, state: &State, wanted: &mut [Candidate]) -> usize {
+        if !state.is_run() {
+            wanted.sort_by_key(|candidate| !self.passes(candidate));
+        }
+        let passing = wanted.iter().take_while(|candidate| self.passes(candidate)).count();
+        passing.max(if self.quota { state.tick.quota.min(wanted.len()) } else { 0 })
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The decoding of one canvas as a state machine without I/O.
 
+mod constrain;
 mod guidance;
 mod logprobs;
 mod outcome;
@@ -16,7 +17,9 @@ use demask_step::{
 };
 
 use crate::{
+    adjust::Adjuster,
     canvas::Canvas,
+    constraint::{Enforced, Enforcer, Heard},
     event::{Commit, Event, Replacement},
     layout::Layout,
     method::SessionOptions,
@@ -49,8 +52,19 @@ enum Phase {
     Over,
 }
 
+/// Reason for a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// A forward's predictions.
+    Forward,
+    /// A constraint, which leaves no choice.
+    Constraint,
+    /// A stop rule.
+    Rule,
+}
+
 /// One canvas being decoded: a [`Job`] whose network 0 is the diffusion model and whose network 1 is the guide, if the
-/// decoder has one. Its sequences are the canvas, with guidance the unconditional one behind it, then the guide's.
+/// decoder has one. Its sequences are the canvas, with guidance the unconditional one after it, then the guide's.
 #[derive(Debug)]
 pub struct Session {
     options: SessionOptions,
@@ -74,6 +88,16 @@ pub struct Session {
     helper: ForwardInput,
     query: Query,
     progress: Progress,
+    /// Adjustments of logits, and predictions that are read from adjusted ones.
+    adjuster: Option<Adjuster>,
+    adjusted: Predictions,
+    /// The constraint on this canvas, and predictions as they are read through it.
+    enforcer: Option<Enforcer>,
+    read: Predictions,
+    /// What was predicted last, where it completes the answer when the time is over.
+    last: Option<Predictions>,
+    /// The token that the model predicted last at each position; empty without a constraint.
+    unconstrained: Vec<TokenId>,
     phase: Phase,
     /// The first block that is open.
     block: usize,
@@ -101,17 +125,41 @@ impl Session {
         self.tally.forward(ran, nfe, predictions);
         self.progress.clear();
         let Some(predictions) = predictions.first() else { return Turned::Settled };
+        let Some(adjuster) = &mut self.adjuster else { return self.decide(predictions) };
+        let mut adjusted = std::mem::take(&mut self.adjusted);
+        let request = &self.requests[CANVAS];
+        let heard = Heard { predictions, ask: &request.ask };
+        let is_causal = request.plan.mask == Mask::Causal;
+        adjuster.read(&self.canvas, |lane| self.query.branches.lane(lane), is_causal, heard, &mut adjusted);
+        let turned = self.decide(&adjusted);
+        self.adjusted = adjusted;
+        turned
+    }
+
+    /// Lets what was predicted decide.
+    fn decide(&mut self, predictions: &Predictions) -> Turned {
         if self.phase == Phase::Predict {
             return self.turn(Whose::Canvas, predictions);
         }
+        self.read(predictions);
         // What stores a block may predict the token behind it.
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
         let plan = &self.requests[CANVAS].plan;
-        take_musts(&view, plan, predictions, &mut self.progress);
+        let read = if self.enforcer.is_some() { &self.read } else { predictions };
+        take_musts(&view, plan, read, &mut self.progress);
+        constrain::note(&self.progress, predictions, &mut self.unconstrained);
         if let Some(logprobs) = &mut self.logprobs {
-            logprobs.note(plan, predictions, &self.progress, &self.canvas);
+            logprobs.note(plan, read, &self.progress, &self.canvas);
         }
         Turned::Settled
+    }
+
+    /// Reads the diffusion model's predictions through the constraint, if there is one.
+    fn read(&mut self, predictions: &Predictions) {
+        let Some(enforcer) = &self.enforcer else { return };
+        let drafts = &self.query.branches;
+        let heard = Heard { predictions, ask: &self.requests[CANVAS].ask };
+        enforcer.read(&self.canvas, |lane| drafts.lane(lane), heard, &mut self.read);
     }
 
     /// Takes a helper's predictions.
@@ -122,12 +170,29 @@ impl Session {
 
     /// Lets the decoder look at predictions.
     fn turn(&mut self, whose: Whose, predictions: &Predictions) -> Turned {
+        let mut read = predictions;
+        if whose == Whose::Canvas && self.enforcer.is_some() {
+            self.read(predictions);
+            read = &self.read;
+        }
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
-        let answer = Answer { whose, plan: &self.requests[CANVAS].plan, predictions };
+        let request = &self.requests[CANVAS];
+        let heard = Heard { predictions, ask: &request.ask };
+        let constraint = self.enforcer.as_ref().map(|enforcer| Enforced { enforcer, heard });
+        let answer = Answer { whose, plan: &request.plan, predictions: read, constraint };
         let turned =
             self.decoder.absorb(&view, &answer, &mut Turn { progress: &mut self.progress, helper: &mut self.helper });
         if let (Whose::Canvas, Some(logprobs)) = (whose, &mut self.logprobs) {
-            logprobs.note(&self.requests[CANVAS].plan, predictions, &self.progress, &self.canvas);
+            logprobs.note(&request.plan, read, &self.progress, &self.canvas);
+        }
+        match whose {
+            Whose::Canvas => {
+                constrain::note(&self.progress, predictions, &mut self.unconstrained);
+                if let Some(last) = &mut self.last {
+                    last.clone_from(predictions);
+                }
+            }
+            Whose::Helper => constrain::note_guide(&self.progress, &mut self.unconstrained),
         }
         debug_assert!(turned != Turned::Ask || self.has_guide(), "a decoder asks a helper that it did not name");
         turned
@@ -135,6 +200,7 @@ impl Session {
 
     /// Ends the diffusion model's last forward: commits what came of it, and prepares the next.
     fn conclude(&mut self) {
+        self.close();
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
         self.cache.observe(&view, &self.requests[CANVAS].plan, &self.progress);
         self.tally.progress(&self.progress, self.has_guide());
@@ -150,7 +216,8 @@ impl Session {
             if self.ending.is_over_before(&self.canvas, &self.layout, commit.position) {
                 break;
             }
-            self.commit(commit);
+            let forced = self.progress.forced.contains(&commit.position);
+            self.commit(commit, if forced { By::Constraint } else { By::Forward });
         }
         self.revise();
         self.look_back();
@@ -180,27 +247,34 @@ impl Session {
         }
     }
 
-    fn commit(&mut self, Commit { position, token, confidence }: Commit) {
+    fn commit(&mut self, Commit { position, token, confidence }: Commit, by: By) {
         let step = self.tally.step();
-        if self.canvas.commit(position, token) {
-            self.tally.counts.commits += 1;
-            if let Some(logprobs) = &mut self.logprobs {
-                logprobs.settle(position, token, confidence);
-            }
-            self.events.push(Event::Commit { step, position, token, confidence });
+        if !self.canvas.commit(position, token) {
+            return;
         }
+        self.tally.counts.commits += 1;
+        let (forced, changed) = (by == By::Constraint, by == By::Forward && self.changes(position, token));
+        self.tally.counts.constraint.forced += usize::from(forced);
+        match &mut self.logprobs {
+            Some(logprobs) if by == By::Forward => logprobs.settle(position, token, confidence),
+            Some(logprobs) => logprobs.forget(position),
+            None => {}
+        }
+        self.events.push(Event::Commit { step, position, token, confidence, forced, changed });
     }
 
     /// Writes the changes of tokens that are open, and closes their block.
     fn revise(&mut self) {
         let step = self.tally.step();
-        for &Replacement { position, token: to, confidence } in &self.progress.replaced {
+        for index in 0..self.progress.replaced.len() {
+            let Replacement { position, token: to, confidence } = self.progress.replaced[index];
             let Some(from) = self.canvas.replace(position, to) else { continue };
             self.tally.counts.replaced += 1;
             if let Some(logprobs) = &mut self.logprobs {
                 logprobs.settle(position, to.unwrap_or(NO_TOKEN), confidence);
             }
-            self.events.push(Event::Replace { step, position, from, to, confidence });
+            let changed = to.is_some_and(|token| self.changes(position, token));
+            self.events.push(Event::Replace { step, position, from, to, confidence, changed });
         }
         if self.progress.closes {
             self.canvas.close(self.layout.block(self.block).end);
@@ -229,6 +303,10 @@ impl Session {
             return Phase::Over;
         }
         if self.layout.has_spare() && self.settled() == self.layout.gen_length() {
+            return Phase::Over;
+        }
+        // A constraint may leave nothing to decide.
+        if self.tally.counts.forwards == 0 && self.block >= self.layout.blocks() {
             return Phase::Over;
         }
         if self.tally.counts.forwards >= self.most_forwards {
@@ -331,12 +409,7 @@ impl Session {
     /// The canvas's tokens up to a position, as others may share them.
     fn prefix(&self, end: Position) -> Prefix<'_> {
         let tokens = &self.canvas.tokens()[..self.canvas.len().min(end as usize)];
-        let mask = match self.layout.attention() {
-            // What is stored was read causally, whoever decodes.
-            Mask::Context { .. } => Mask::Causal,
-            mask => mask,
-        };
-        Prefix { tokens, mask, salt: self.salt }
+        Prefix { tokens, mask: self.layout.attention().stored(), salt: self.salt }
     }
 
     /// A helper's tokens, as others may share them.
@@ -354,10 +427,7 @@ impl Session {
 
     fn fill(&mut self, Fill { start, token }: Fill) {
         for position in start..self.canvas.len() as Position {
-            if let Some(logprobs) = self.logprobs.as_mut().filter(|_| self.canvas.is_masked(position)) {
-                logprobs.forget(position);
-            }
-            self.commit(Commit { position, token, confidence: 1.0 });
+            self.commit(Commit { position, token, confidence: 1.0 }, By::Rule);
         }
         self.canvas.close(self.canvas.len() as Position);
         self.look_back();

@@ -59,15 +59,7 @@ impl Session {
         self.recompute = None;
     }
 
-    /// Bounds the answer to `length` tokens; the canvas keeps its length, whose blocks may not end there. Decoding is over once
-    /// these tokens are settled. To be called before the first forward.
-    pub fn keep(&mut self, length: usize) {
-        if self.tally.counts.forwards == 0 {
-            self.layout.ask_for(length.max(1));
-        }
-    }
-
-    /// Ends the response with what is settled: its time is over. Nothing is run any more, and nothing happens to a session that
+    /// Ends the response with what is settled, or with what completes it under a constraint that says so: its time is over. Nothing is run any more, and nothing happens to a session that
     /// is over.
     pub fn give_up(&mut self) {
         self.end_with_settled(GivenUp::Deadline);
@@ -80,7 +72,8 @@ impl Session {
 
     fn end_with_settled(&mut self, reason: GivenUp) {
         if !self.is_over() {
-            self.ending.give_up(reason);
+            let completes = reason == GivenUp::Deadline && self.complete();
+            self.ending.give_up(reason, completes);
             self.phase = Phase::Over;
             self.recompute = None;
         }
@@ -91,7 +84,7 @@ impl Session {
         self.canvas.tokens()
     }
 
-    /// Returns the number of masks that are left, those behind the response in its last block included.
+    /// Returns the number of masks that are left, those after the response in its last block included.
     pub fn masks(&self) -> usize {
         self.canvas.masks()
     }
@@ -111,7 +104,7 @@ impl Session {
         self.ending.settled(&self.canvas, &self.layout)
     }
 
-    /// Returns how many of these tokens were decoded: those between and behind the holes of a text were there from the start.
+    /// Returns how many of these tokens were decoded: those between and after the holes of a text were there from the start.
     pub fn generated(&self) -> usize {
         let response = self.layout.response() as Position;
         let settled = response..response + self.settled() as Position;
@@ -147,6 +140,16 @@ impl Session {
         (&self.options.decoder, &self.options.cache)
     }
 
+    /// Returns the options that it was made from.
+    pub fn options(&self) -> &SessionOptions {
+        &self.options
+    }
+
+    /// Returns the steps over all blocks, as resolved.
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+
     /// Says what the decoder chose for the device, if it chose anything: half a sentence.
     pub fn decoder_rule(&self) -> Option<String> {
         self.decoder.rule()
@@ -162,8 +165,14 @@ impl Session {
         if self.options.rule.is_some() {
             return Exactness::Approximate;
         }
-        let SessionOptions { decoder, cache, temperature, .. } = &self.options;
-        legality::exactness_with(decoder, cache, self.cache.memory(), *temperature == 0.0)
+        let SessionOptions { decoder, cache, temperature, constraint, .. } = &self.options;
+        let claim = legality::exactness_with(decoder, cache, self.cache.memory(), *temperature == 0.0);
+        match (claim, constraint) {
+            (Exactness::Lossless { against }, Some(constraint)) => {
+                Exactness::Lossless { against: format!("{against}, constraint {}", constraint.source.hash) }
+            }
+            (claim, _) => claim,
+        }
     }
 
     /// Returns how the answer was made.
@@ -178,7 +187,8 @@ impl Session {
         let asked = response..response + self.layout.gen_length() as Position;
         let reason = self.ending.given_up();
         let given_up = reason.map(|_| self.canvas.masks_in(asked));
-        DecodingReceipt { given_up, out_of_memory: reason == Some(GivenUp::Memory), ..receipt }
+        let constraint = self.constraint_receipt();
+        DecodingReceipt { given_up, out_of_memory: reason == Some(GivenUp::Memory), constraint, ..receipt }
     }
 
     /// Returns the same canvas, not yet begun, for a transfer rule to decide in the place of the decoder.
@@ -186,10 +196,9 @@ impl Session {
     /// # Errors
     /// If the rule does not go with the model or the cache policy.
     pub fn decided_by(self, rule: OwnRule) -> Result<Self, OptionsError> {
-        let Self { options, layout, salt, tells_drafts, .. } = self;
+        let Self { options, salt, tells_drafts, .. } = self;
         let decoder = DecoderSpec::default();
-        let mut session = Self::new(SessionOptions { rule: Some(rule), decoder, ..options })?;
-        session.keep(layout.gen_length());
+        let session = Self::new(SessionOptions { rule: Some(rule), decoder, ..options })?;
         Ok(Self { tells_drafts, salt, ..session })
     }
 

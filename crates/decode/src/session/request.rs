@@ -60,6 +60,7 @@ impl SessionOptions {
                 temperature: self.temperature,
                 top_k: self.top_k,
                 top_p: self.top_p,
+                min_p: self.min_p,
                 order: self.filter_order,
                 confidence: self.traits().confidence.unwrap_or(self.confidence),
                 seed: self.seed,
@@ -68,6 +69,9 @@ impl SessionOptions {
         }
     }
 }
+
+/// Tokens that a constraint forces at once, at most, where each has a row of its own: with the next forward's.
+pub(super) const MOST_FORCED: usize = 32;
 
 /// Needs of each sequence on the diffusion model: the canvas's and, with guidance, the unconditional one's.
 pub(super) fn needs(
@@ -81,6 +85,17 @@ pub(super) fn needs(
     decoder.reserve(layout, &mut needs);
     needs.residual &= guided;
     needs.top = needs.top.max(options.top_logprobs.unwrap_or(0));
+    needs.logits |= options.adjustments.first().is_some();
+    if options.constraint.is_some() {
+        needs.logits = true;
+        // What is forced after a forward has to be read by the next one: of blocks, all that may follow. Fewer at a time would
+        // begin a block with other masks in it than another method finds.
+        needs.rows += match layout.attention() {
+            Mask::Full => 0,
+            Mask::Causal => MOST_FORCED.min(layout.len().saturating_sub(needs.rows)),
+            _ => layout.gen_length(),
+        };
+    }
     // The unconditional sequence asks nothing of the head.
     let unconditional = guided.then(|| SequenceNeeds { predictions: 0, residual: false, ..needs.clone() });
     [Some(needs), unconditional].into_iter().flatten().collect()
@@ -93,6 +108,7 @@ pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, needs: &
     let mut ask = HeadAsk { wanted: options.wanted(), only_where, ..HeadAsk::default() };
     decoder.ask(&mut ask);
     ask.wanted.top = ask.wanted.top.max(options.top_logprobs.unwrap_or(0));
+    ask.wanted.logits |= options.constraint.is_some() || options.adjustments.first().is_some();
     let request = |(sequence, needs): (usize, &SequenceNeeds)| {
         let mut request = ForwardInput { sequence, ask: ask.clone(), ..ForwardInput::default() };
         request.reserve(needs);

@@ -1,6 +1,6 @@
 //! Construction of a session.
 
-use demask_step::{Need, SequenceNeeds};
+use demask_step::{HeadAsk, NO_TOKEN, Need, Predictions, SequenceNeeds};
 
 use super::{
     CANVAS, Phase, Session, UNCONDITIONAL,
@@ -10,12 +10,14 @@ use super::{
     tally::Tally,
 };
 use crate::{
+    adjust::Adjuster,
     blockwise::Blockwise,
+    constraint::AtDeadline,
     error::OptionsError,
     legality,
     method::{SessionOptions, Setup},
     resolve::{Resolved, resolve},
-    turn::{Progress, Query},
+    turn::{Decoder, Progress, Query},
 };
 
 impl Session {
@@ -23,7 +25,7 @@ impl Session {
     pub fn new(options: SessionOptions) -> Result<Self, OptionsError> {
         legality::check_decoder(&options)?;
         let (options, shift) = options.decoded();
-        let Resolved { layout, clock, mut canvas, steps, most_forwards } = resolve(&options)?;
+        let Resolved { layout, clock, mut canvas, steps, most_forwards, enforcer } = resolve(&options)?;
         let ranking = options.ranking();
         let setup = Setup { layout: &layout, clock: &clock, steps, ranking: &ranking, options: &options };
         setup.check()?;
@@ -67,9 +69,18 @@ impl Session {
         let own = all.into_iter().map(|needs| SequenceNeeds { group_rows, ..needs });
         let needs =
             own.map(|sequence| Need { network: 0, sequence }).chain(decoder.helpers().iter().cloned()).collect();
+        let keeps_logits = enforcer.is_some() || reads_logits(&*decoder);
+        let adjuster = Adjuster::new(
+            &options.adjustments,
+            (&canvas, layout.response()),
+            (&requests[CANVAS].ask.wanted, options.facts.vocab),
+            [&options.end_ids[..], &options.stop_ids[..]].concat(),
+            keeps_logits,
+        );
         let ending = Ending::new(&options);
         let logprobs = options.top_logprobs.map(|width| Logprobs::new(layout.len(), width));
         let counts_stores = options.traits().stores.is_none();
+        let length = layout.len();
         let mut session = Self {
             options,
             layout,
@@ -87,6 +98,15 @@ impl Session {
             helper,
             query,
             progress,
+            unconstrained: vec![NO_TOKEN; if enforcer.is_some() { length } else { 0 }],
+            last: enforcer
+                .as_ref()
+                .filter(|enforcer| enforcer.constraint.deadline == AtDeadline::Complete)
+                .map(|_| Predictions::default()),
+            adjuster,
+            adjusted: Predictions::default(),
+            enforcer,
+            read: Predictions::default(),
             phase: Phase::Over,
             block: 0,
             ending,
@@ -99,6 +119,7 @@ impl Session {
             logprobs,
             fault: None,
         };
+        session.open_closed();
         session.look_back();
         session.advance();
         // One sequence whose slots can be computed again takes memory as it is used.
@@ -107,4 +128,11 @@ impl Session {
         }
         Ok(session)
     }
+}
+
+/// Reports whether a decoder reads rows of logits.
+fn reads_logits(decoder: &dyn Decoder) -> bool {
+    let mut ask = HeadAsk::default();
+    decoder.ask(&mut ask);
+    ask.wanted.logits
 }

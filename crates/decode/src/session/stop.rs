@@ -44,13 +44,16 @@ pub(super) struct Ending {
     given_up: Option<GivenUp>,
     /// The first block that the rule has not looked at.
     unchecked: usize,
+    /// Records whether the response is a complete text wherever it ends.
+    is_complete: bool,
 }
 
 impl Ending {
     pub(super) fn new(options: &SessionOptions) -> Self {
-        let (rule, fill) = (options.stop, options.fill);
+        let (rule, fill, is_complete) =
+            (options.stop, options.fill, options.constraint.as_ref().is_some_and(|constraint| constraint.says_end));
         let end_ids = [&options.end_ids[..], &options.stop_ids].concat();
-        Self { rule, fill, end_ids, scanned: 0, ended: None, stopped: None, given_up: None, unchecked: 0 }
+        Self { rule, fill, end_ids, scanned: 0, ended: None, stopped: None, given_up: None, unchecked: 0, is_complete }
     }
 
     /// Ends the response after `length` tokens.
@@ -58,9 +61,10 @@ impl Ending {
         self.stopped = Some(self.stopped.map_or(length, |stopped| stopped.min(length)));
     }
 
-    /// Ends the response with what is settled.
-    pub(super) fn give_up(&mut self, reason: GivenUp) {
+    /// Ends the response with what is settled, which is all of it or not.
+    pub(super) fn give_up(&mut self, reason: GivenUp, completes: bool) {
         self.given_up = Some(reason);
+        self.is_complete = completes;
     }
 
     /// Returns the reason for which decoding was given up.
@@ -81,6 +85,8 @@ impl Ending {
             Finish::Stop
         } else if self.ended == Some(length) {
             Finish::Eos
+        } else if self.is_complete {
+            Finish::Stop
         } else if self.given_up == Some(GivenUp::Deadline) {
             Finish::Deadline
         } else {
@@ -124,7 +130,7 @@ impl Ending {
         Verdict::GoOn
     }
 
-    /// Applies the rules that fill what lies behind an end token and go on.
+    /// Applies the rules that fill what lies after an end token and go on.
     pub(super) fn early(&self, canvas: &Canvas, layout: &Layout) -> Option<Fill> {
         let tokens = canvas.tokens();
         let is_decoded = |place: Position| !canvas.is_given(place) && !canvas.is_open(place);
@@ -153,7 +159,7 @@ impl Ending {
         finished.any(|block| canvas.is_complete(layout.block(block)) && self.stops_behind(canvas, layout, block))
     }
 
-    /// Reports whether a finished block is one behind which nothing is decoded.
+    /// Reports whether a finished block is one after which nothing is decoded.
     fn stops_behind(&self, canvas: &Canvas, layout: &Layout, block: usize) -> bool {
         let mut block = layout.block(block);
         match self.rule {

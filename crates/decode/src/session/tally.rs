@@ -127,6 +127,7 @@ impl Tally {
             nfe,
             forwards,
             generated_tokens,
+            constraint: None,
             given_up: None,
             out_of_memory: false,
             preempted,
@@ -137,7 +138,7 @@ impl Tally {
             acceptance: self.acceptance.clone(),
             rounds: Rounds::new(forwards, &self.drafted, &self.acceptance),
             replaced,
-            computed_rows: cost.computed_rows,
+            computed_rows: cost.computed_rows.round() as u64,
             head_rows: cost.head_rows,
             flops: cost.flops(),
         }

@@ -36,6 +36,8 @@ pub struct About {
     pub attention: &'static [MaskKind],
     /// Parameters of the method, in canonical order.
     pub parameters: &'static [Parameter],
+    /// Name and version of the crate that has it.
+    pub of_crate: (&'static str, &'static str),
     /// The struct of the parameters.
     pub(crate) of: TypeId,
 }
@@ -48,7 +50,7 @@ impl About {
         source: &'static str,
         attention: &'static [MaskKind],
     ) -> Self {
-        Self { name, summary, source, attention, parameters: P::TABLE, of: TypeId::of::<P>() }
+        Self { name, summary, source, attention, parameters: P::TABLE, of_crate: P::CRATE, of: TypeId::of::<P>() }
     }
 }
 
@@ -69,11 +71,20 @@ const REMOVED: &[(&str, &str, Option<&str>)] = &[
 
 /// An entry of a registry of methods.
 pub trait Method: Sized + fmt::Debug + 'static {
+    /// The other registry, in which a name may be that is looked for in this one.
+    type Other: Method;
+
     /// Kind of the registry's entries, for messages: `decoder`, `cache`.
     const WHAT: &'static str;
 
     /// Returns the methods of this crate, the default first.
     fn built_in() -> &'static [Self];
+
+    /// Returns the methods that the program knows, the default first: those of this crate, unless others were installed.
+    fn known() -> &'static [&'static Self];
+
+    /// Makes these the methods that the program knows; false where it knows some already.
+    fn install(methods: Vec<&'static Self>) -> bool;
 
     /// Returns the entry's description.
     fn about(&self) -> &About;
@@ -123,26 +134,46 @@ impl<M: Method> Spec<M> {
         Self { method, values: parameters.values() }
     }
 
-    /// Reads `name` or `name:key=value,key=value`, where the name is one of these methods.
+    /// Reads `name` or `name:key=value,key=value`, where the name is one of these methods. A number in front, without a key, is
+    /// the value of the first key.
     pub(crate) fn read(text: &str, known: &[&'static M]) -> Result<Self, SpecError> {
         let text = text.trim();
         let (name, pairs) = text.split_once(':').unwrap_or((text, ""));
+        let method = named(name.trim(), known).ok_or_else(|| Self::unknown(text, name.trim(), known))?;
         let pairs = pairs.split(',').map(str::trim).filter(|pair| !pair.is_empty());
-        let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "true")));
-        Self::of_pairs(name.trim(), pairs.map(|(key, value)| (key.trim(), value.trim())), known)
+        let pairs = pairs.enumerate().map(|(place, pair)| match (pair.split_once('='), first_key(method)) {
+            (Some(pair), _) => pair,
+            (None, Some(first)) if place == 0 && is_number(pair) => (first, pair),
+            (None, _) => (pair, "true"),
+        });
+        Self::of_pairs(method, pairs.map(|(key, value)| (key.trim(), value.trim())))
     }
 
-    /// Returns one of these methods by name, with its parameters as pairs of key and text.
+    /// Returns the refusal of a name that no method has, in what was typed.
+    fn unknown(text: &str, name: &str, known: &[&'static M]) -> SpecError {
+        if let Some((before, after)) = text.split_once('=')
+            && let Some(method) = named(before.trim(), known)
+        {
+            let (name, after) = (method.about().name, after.trim());
+            let write = match first_key(method) {
+                Some(first) if is_number(after) => format!("{name}:{first}={after}"),
+                Some(_) => format!("{name}:{after}"),
+                None => name.to_owned(),
+            };
+            return SpecError::NoColon { what: M::WHAT, found: text.to_owned(), write };
+        }
+        if let Some(other) = named(name, M::Other::known()) {
+            return SpecError::OfOther { what: M::Other::WHAT, name: other.about().name };
+        }
+        let known = known.iter().map(|method| method.about().name).collect();
+        UnknownName { what: M::WHAT, found: name.to_owned(), known }.into()
+    }
+
+    /// Returns a method with its parameters as pairs of key and text.
     fn of_pairs<'a>(
-        name: &str,
+        method: &'static M,
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
-        known: &[&'static M],
     ) -> Result<Self, SpecError> {
-        let method = known.iter().find(|method| same(method.about().name, name)).ok_or_else(|| UnknownName {
-            what: M::WHAT,
-            found: name.to_owned(),
-            known: known.iter().map(|method| method.about().name).collect(),
-        })?;
         let mut spec = Self::of(method);
         let mut given = vec![false; spec.values.len()];
         for (key, text) in pairs {
@@ -157,6 +188,11 @@ impl<M: Method> Spec<M> {
     /// Returns the registry entry.
     pub fn method(&self) -> &'static M {
         self.method
+    }
+
+    /// Returns whether the method is one of this crate.
+    pub fn is_built_in(&self) -> bool {
+        M::built_in().iter().any(|method| method.about().of == self.method.about().of)
     }
 
     /// Returns the method's name.
@@ -220,17 +256,27 @@ impl<M: Method> Spec<M> {
     }
 }
 
-/// Reads the methods of this crate; a [`Registry`](crate::Registry) reads others too.
+/// Reads the methods that the program knows.
 impl<M: Method> FromStr for Spec<M> {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
-        Self::read(text, &built_in())
+        Self::read(text, M::known())
     }
 }
 
-fn built_in<M: Method>() -> Vec<&'static M> {
-    M::built_in().iter().collect()
+/// Returns the method of a name.
+fn named<M: Method>(name: &str, known: &[&'static M]) -> Option<&'static M> {
+    known.iter().copied().find(|method| same(method.about().name, name))
+}
+
+/// Returns the key that a number without one is the value of.
+fn first_key<M: Method>(method: &M) -> Option<&'static str> {
+    method.about().parameters.first().map(|parameter| parameter.name)
+}
+
+fn is_number(text: &str) -> bool {
+    text.parse::<f64>().is_ok_and(f64::is_finite)
 }
 
 /// The canonical text, which parses back to the same spec: numbers always, flags and words only where they differ from
@@ -290,8 +336,9 @@ impl<'de, M: Method> serde::de::Visitor<'de> for SpecVisitor<M> {
             }
         }
         let name = name.ok_or_else(|| A::Error::missing_field("name"))?;
-        let pairs = pairs.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        Spec::of_pairs(&name, pairs, &built_in()).map_err(A::Error::custom)
+        let (pairs, known) = (pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())), M::known());
+        let method = named(&name, known).ok_or_else(|| A::Error::custom(Spec::unknown(&name, &name, known)))?;
+        Spec::of_pairs(method, pairs).map_err(A::Error::custom)
     }
 }
 
@@ -334,9 +381,9 @@ impl serde::de::Visitor<'_> for ScalarVisitor {
     }
 }
 
-/// Names of this crate's methods of which something is true, as alternatives in a sentence.
+/// Names of the program's methods of which something is true, as alternatives in a sentence.
 pub(crate) fn alternatives<M: Method>(holds: impl Fn(&Spec<M>) -> bool) -> String {
-    let names = M::built_in().iter().filter(|method| holds(&Spec::of(method))).map(|method| method.about().name);
+    let names = M::known().iter().filter(|method| holds(&Spec::of(method))).map(|method| method.about().name);
     names.collect::<Vec<_>>().join(" or ")
 }
 
@@ -347,6 +394,24 @@ pub enum SpecError {
     /// No such method.
     #[error(transparent)]
     UnknownMethod(#[from] UnknownName),
+    /// The name is one of the other registry.
+    #[error("{name} is a {what}: give it as `{what}` {name}")]
+    OfOther {
+        /// Kind that it is.
+        what: &'static str,
+        /// The name.
+        name: &'static str,
+    },
+    /// The parameters follow an equals sign.
+    #[error("unknown {what} \"{}\": write {}", in_a_line(found), in_a_line(write))]
+    NoColon {
+        /// Kind of method.
+        what: &'static str,
+        /// Text that was found.
+        found: String,
+        /// The text that is meant.
+        write: String,
+    },
     /// The method has no such parameter.
     #[error("{method}: {source}")]
     UnknownKey {
@@ -424,6 +489,48 @@ mod tests {
         }
         assert_eq!(CacheSpec::default().to_string(), "none");
         assert_eq!(DecoderSpec::default().to_string(), "static");
+    }
+
+    #[test]
+    fn a_lone_number_is_the_value_of_the_first_key() {
+        for (text, canonical) in [
+            ("threshold:0.8", "threshold:tau=0.8"),
+            ("threshold: 0.8 , strict", "threshold:tau=0.8,strict=true"),
+            ("static:12", "static:steps=12"),
+            ("factor:2,rule=code", "factor:f=2,rule=code"),
+            ("freedave:4", "freedave:d=4"),
+        ] {
+            assert_eq!(text.parse::<DecoderSpec>().unwrap().to_string(), canonical);
+        }
+        assert_eq!("dllm:8".parse::<CacheSpec>().unwrap(), "dllm:prompt=8".parse().unwrap());
+        assert_eq!(refusal("threshold:7"), "threshold: tau is \"7\", expected a number from 0 to 1 (default: 0.9)");
+        assert_eq!(refusal("threshold:0.8,tau=0.9"), "threshold: tau is set twice, expected once: omit one");
+        assert!(refusal("threshold:strict,0.8").starts_with("threshold: unknown parameter \"0.8\""));
+        assert_eq!(refusal("ar:3"), "ar: unknown parameter \"3\": none exist here");
+    }
+
+    #[test]
+    fn an_equals_sign_in_place_of_the_colon_is_shown_as_it_should_be() {
+        for (text, write) in [
+            ("threshold=0.8", "threshold:tau=0.8"),
+            ("Threshold = 0.8", "threshold:tau=0.8"),
+            ("threshold=tau=0.8,strict", "threshold:tau=0.8,strict"),
+            ("ar=1", "ar"),
+        ] {
+            assert_eq!(refusal(text), format!("unknown decoder \"{text}\": write {write}"));
+            assert!(write.parse::<DecoderSpec>().is_ok(), "{write}");
+        }
+        assert!(refusal("treshold=0.8").starts_with("unknown decoder \"treshold=0.8\""));
+    }
+
+    #[test]
+    fn a_name_of_the_other_kind_says_which_kind_it_is() {
+        assert_eq!(refusal("dual"), "dual is a cache: give it as `cache` dual");
+        assert_eq!(refusal("Dual:idle"), "dual is a cache: give it as `cache` dual");
+        let refused = "threshold".parse::<CacheSpec>().unwrap_err().to_string();
+        assert_eq!(refused, "threshold is a decoder: give it as `decoder` threshold");
+        let object = serde_json::from_str::<DecoderSpec>(r#"{"name": "dual"}"#).unwrap_err().to_string();
+        assert!(object.starts_with("dual is a cache: "), "{object}");
     }
 
     #[test]

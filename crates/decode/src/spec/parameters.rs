@@ -289,6 +289,8 @@ impl<F: Field> Field for OrAuto<F> {
 pub trait Parameters: Copy + PartialEq + Default + fmt::Debug + Send + Sync + 'static {
     /// Fields of the parameters, in canonical order.
     const TABLE: &'static [Parameter];
+    /// Name and version of the crate that declares them.
+    const CRATE: (&'static str, &'static str);
 
     /// Returns the fields' values, in the order of the table.
     fn values(&self) -> Vec<Value>;
@@ -350,6 +352,8 @@ macro_rules! parameters {
                     || <$type as $crate::spec::Field>::value($default),
                 )$(.called($key))?$(.within($kind, $crate::spec::Preset::<$type>($default).value()))?,
             )*];
+            // Of the crate in which the declaration is expanded, not of this one.
+            const CRATE: (&'static str, &'static str) = $crate::declaring_crate!();
 
             fn values(&self) -> Vec<$crate::spec::Value> {
                 vec![$($crate::spec::Field::value(self.$field)),*]
@@ -362,6 +366,19 @@ macro_rules! parameters {
             }
         }
     };
+}
+
+/// Name and version of the crate that is compiled, which a compiler without Cargo does not know.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! declaring_crate {
+    () => {{
+        let (name, version) = (option_env!("CARGO_PKG_NAME"), option_env!("CARGO_PKG_VERSION"));
+        (
+            if let Some(name) = name { name } else { module_path!() },
+            if let Some(version) = version { version } else { "" },
+        )
+    }};
 }
 
 /// Declares an enum whose variants are words that people type for a parameter.

@@ -4,6 +4,7 @@
 //! descending, position ascending. A [`Transfer`] then says how many of the first are taken. Because every rule takes a
 //! prefix, its selections are nested for one set of predictions, which is what drafts need (specs/freedave.md#0).
 
+mod fit;
 mod own;
 mod ranking;
 
@@ -13,6 +14,7 @@ use demask_step::{HeadAsk, Position, Positions, Predictions, TokenId};
 
 use crate::{canvas::Canvas, event::Commit, layout::Layout, schedule::Tick};
 
+pub(crate) use fit::fit;
 pub use own::OwnRule;
 pub use ranking::{Ranking, Remasking};
 
@@ -119,8 +121,18 @@ pub trait Transfer: fmt::Debug + Send {
         None
     }
 
+    /// Shows the rule what the candidates of its next choice are of: the canvas, and all that the head answered. By default it
+    /// looks at nothing.
+    fn look(&self, _lane: &LaneView<'_>, _candidates: &[Candidate]) {}
+
     /// `candidates` come in the total order; the rule may reorder them and returns how many of the first are taken.
     fn choose(&self, state: &State, candidates: &mut [Candidate]) -> usize;
+
+    /// Candidates that were chosen, in their order, whose tokens a constraint may have changed; the rule may reorder them and returns
+    /// how many of the first still pass its test, each by its own confidence. By default it has no test: all of them.
+    fn keeps(&self, _state: &State, wanted: &mut [Candidate]) -> usize {
+        wanted.len()
+    }
 
     /// Reports whether tokens of its block that were written before and are not among those taken become masks again, and
     /// those among them stay what they are. Otherwise those among them are replaced by what is predicted, and the others
@@ -129,7 +141,7 @@ pub trait Transfer: fmt::Debug + Send {
         false
     }
 
-    /// Reports whether a decoder that revises closes its block behind a pass. By default as soon as no mask is left.
+    /// Reports whether a decoder that revises closes its block after a pass. By default as soon as no mask is left.
     fn closes(&self, pass: &Pass) -> bool {
         pass.masks == 0
     }
@@ -157,8 +169,16 @@ impl<T: Transfer + ?Sized> Transfer for Box<T> {
         (**self).part()
     }
 
+    fn look(&self, lane: &LaneView<'_>, candidates: &[Candidate]) {
+        (**self).look(lane, candidates);
+    }
+
     fn choose(&self, state: &State, candidates: &mut [Candidate]) -> usize {
         (**self).choose(state, candidates)
+    }
+
+    fn keeps(&self, state: &State, wanted: &mut [Candidate]) -> usize {
+        (**self).keeps(state, wanted)
     }
 
     fn takes_back(&self) -> bool {

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use super::Transfer;
 
-/// Maker of a fresh rule for each session, behind a handle.
+/// Maker of a fresh rule for each session, with a handle.
 type Make = dyn Fn() -> Box<dyn Transfer> + Send + Sync;
 
 /// A transfer rule that has a name and no parameters: it decides in the loop over blocks, in the place of a decoder's rule.

@@ -94,7 +94,7 @@ pub struct Ranking {
     /// Key of the randomness.
     pub seed: u64,
     /// Under `random`: positions in the order in which they rank within their block, in place of keyed numbers;
-    /// positions that are missing rank behind them. Empty: keyed numbers.
+    /// positions that are missing rank after them. Empty: keyed numbers.
     pub order: Vec<Position>,
 }
 

@@ -2,7 +2,22 @@
 
 use demask_step::{ConfidenceOf, FilterOrder, HeadRequest, Sampling, TokenId, random::token_gumbel};
 
-use super::network::{argmax, entropy, falling, softmax, top_k, top_p};
+use super::network::{argmax, entropy, falling, min_p, softmax, top_k, top_p};
+
+/// Filters under which heads are compared with the definition: top-k, top-p, min-p.
+pub const FILTERS: [(u32, f32, f32); 11] = [
+    (0, 1.0, 0.0),
+    (3, 1.0, 0.0),
+    (0, 0.9, 0.0),
+    (4, 0.5, 0.0),
+    (60, 0.99, 0.0),
+    (0, 0.0, 0.0),
+    (1, 1.0, 0.0),
+    (0, 1.0, 0.1),
+    (0, 1.0, 1.0),
+    (5, 0.99, 0.2),
+    (0, 0.8, 0.01),
+];
 
 /// Answer of a row: all that a head may be asked, wanted or not.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,7 +91,7 @@ fn probabilities(logits: &[f32], temperature: f64) -> Vec<f64> {
     softmax(logits, temperature)
 }
 
-/// What both filters leave, and at least the first token that may be predicted with all before it; and whether rounding
+/// What all filters leave, and at least the first token that may be predicted with all before it; and whether rounding
 /// decides.
 fn filter(logits: &[f32], request: &HeadRequest, temperature: f64) -> (Vec<f32>, bool) {
     let Sampling { top_k: k, top_p: p, order, .. } = request.sampling;
@@ -97,6 +112,7 @@ fn filter(logits: &[f32], request: &HeadRequest, temperature: f64) -> (Vec<f32>,
                 top_k(&mut left, k as usize);
             }
         }
+        min_p(&mut left, request.sampling.reach());
     }
     let order = falling(logits);
     let first = order.iter().position(|&token| request.allows(token as TokenId)).map_or(0, |rank| rank + 1);

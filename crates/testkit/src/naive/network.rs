@@ -120,6 +120,12 @@ pub fn top_p(logits: &mut [f32], p: f64, temperature: f64) {
     }
 }
 
+/// Keeps logits up to a distance below the best one, which is 0 or less; the others become minus infinity.
+pub fn min_p(logits: &mut [f32], reach: f32) {
+    let bound = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max) + reach;
+    logits.iter_mut().filter(|logit| **logit < bound).for_each(|logit| *logit = f32::NEG_INFINITY);
+}
+
 /// `-sum p ln p`.
 pub fn entropy(probabilities: &[f64]) -> f64 {
     -probabilities.iter().filter(|&&p| p > 0.0).map(|p| p * p.ln()).sum::<f64>()

@@ -33,7 +33,7 @@ impl Slots {
         Self { state: SequenceState::new(needs.clone()), stored, drafts: Vec::new() }
     }
 
-    /// The contents of the live rows behind the last layer, `[lanes, live]`.
+    /// The contents of the live rows after the last layer, `[lanes, live]`.
     pub(super) fn forward(
         &mut self,
         step: &SequenceStep<'_>,

@@ -3,12 +3,15 @@
 use std::fmt;
 
 use demask_decode::{
-    CacheSpec, CanvasSpec, DecoderSpec, GuideOptions, ModelFacts, Remasking, Schedule, Session, SessionOptions,
-    StopRule,
+    Adjustments, CacheSpec, CanvasSpec, DecoderSpec, GuideOptions, ModelFacts, Remasking, Schedule, Session,
+    SessionOptions, StopRule, constraint::Limits,
 };
 use demask_step::{BlockRules, Mask, MaskKind, Origin, Stores, TokenId, random};
 
-use crate::property;
+use crate::{
+    language::{Language, Rolls},
+    property,
+};
 
 pub(super) const VOCAB: usize = 24;
 pub(super) const MASK_ID: TokenId = 23;
@@ -37,6 +40,8 @@ pub(super) struct Case {
     pub spread: f64,
     pub easy: f64,
     blocks: BlockRules,
+    /// Language that answers are held to.
+    pub language: Option<Language>,
 }
 
 /// Rules of models that decode block by block: SDAR, Stable-DiffCoder, A2D, Fast-dLLM v2 and Nemotron-Labs-Diffusion.
@@ -122,6 +127,7 @@ impl Case {
             spread: [3.0, 12.0][roll(2) as usize],
             easy: [0.0, 0.6, 0.95][roll(3) as usize],
             blocks: BlockRules::default(),
+            language: None,
         };
         // Rolled last: the cases of models without blocks are those that they were.
         let rules = if plain { 0 } else { roll(RULES.len() as u64) as usize };
@@ -131,6 +137,36 @@ impl Case {
             MaskKind::BlockCausal => Self { blocks: RULES[rules], shift: RULES[rules].seeds.into(), ..case },
             MaskKind::Context => Self { blocks: RULES[SEEDED_BEHIND_PROMPT], cfg_scale: 0.0, ..case },
         }
+    }
+
+    /// The same case whose answers are texts of a language: of all texts without ends, so that nothing may differ, or of a random one.
+    pub(super) fn constrained(&self, by_all: bool) -> Self {
+        let mut language =
+            if by_all { Language::all(VOCAB) } else { Language::roll(&mut Rolls(self.seed ^ 7), VOCAB, Some(&[EOS])) };
+        language.leave_out(MASK_ID);
+        Self { language: Some(language), ..self.clone() }
+    }
+
+    /// The case's options under its language; none where they are refused, or nothing is long or short enough.
+    pub(super) fn under(&self, options: &SessionOptions) -> Option<SessionOptions> {
+        let language = self.language.as_ref()?;
+        let classes = [4096, 3][(self.seed % 2) as usize];
+        let constraint = language.constraint(Some(MASK_ID), Limits { classes, ..Limits::default() })?;
+        let options = SessionOptions { constraint: Some(constraint), ..options.clone() };
+        Session::new(options.clone()).is_ok().then_some(options)
+    }
+
+    /// The case's options with adjustments of logits; none where they are refused.
+    pub(super) fn adjusted(&self, options: &SessionOptions) -> Option<SessionOptions> {
+        let adjustments = Adjustments {
+            logit_bias: vec![(3, 1.0), (EOS, -1.0)],
+            presence_penalty: [0.0, 1.5][(self.seed % 2) as usize],
+            frequency_penalty: [0.5, -0.5][(self.seed / 2 % 2) as usize],
+            repetition_penalty: [1.0, 1.3][(self.seed / 4 % 2) as usize],
+            min_tokens: self.gen_length / 2,
+        };
+        let options = SessionOptions { adjustments, ..options.clone() };
+        Session::new(options.clone()).is_ok().then_some(options)
     }
 
     /// The options of a pair of methods; none where one of them refuses the case.

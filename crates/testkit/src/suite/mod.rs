@@ -16,6 +16,7 @@
 //! * what it claims of itself is true: see [`decoder`] and [`cache`].
 
 mod case;
+mod ending;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -75,6 +76,9 @@ pub fn decoder(method: &'static DecoderMethod) -> Result<(), Broken> {
                 let pair = Pair { case: &case, options, name: format!("decoder {spec}, cache {cache}") };
                 let outcome = pair.hold()?;
                 pair.keeps_promise(&outcome)?;
+                pair.is_neutral(&outcome)?;
+                pair.obeys()?;
+                pair.adjusts()?;
             }
             foresees(&spec, &case)?;
         }
@@ -83,7 +87,7 @@ pub fn decoder(method: &'static DecoderMethod) -> Result<(), Broken> {
 }
 
 /// Holds a cache policy to what every policy must hold, and to its own claims: if it is exact its commits are those of
-/// no cache; over slots that are a function of the canvas drafts are lossless; and over others one draft is the decoder
+/// no cache; its plans end where a decoder ends a forward; over slots that are a function of the canvas drafts are lossless; and over others one draft is the decoder
 /// without drafts.
 pub fn cache(method: &'static CacheMethod) -> Result<(), Broken> {
     let registry = Registry::default();
@@ -98,6 +102,7 @@ pub fn cache(method: &'static CacheMethod) -> Result<(), Broken> {
         let spec = registry.cache(&text).map_err(|error| unreadable(&text, &error))?;
         read_back(&text, &spec, registry.cache(&spec.to_string()).ok().as_ref())?;
         for case in cases(method.about().attention) {
+            ending::honoured(&spec, &case)?;
             for decoder in &partners {
                 let Some(options) = case.options(decoder, &spec) else { continue };
                 ran.note(options.facts.mask.kind());
@@ -137,6 +142,43 @@ impl Pair<'_> {
             Ok(()) => Ok(outcome),
             Err(found) => Err(self.broken("predictions that make no sense leave no trace", found)),
         }
+    }
+
+    /// Reports whether the constraint of all texts changes nothing.
+    fn is_neutral(&self, outcome: &Outcome) -> Result<(), Broken> {
+        let case = self.case.constrained(true);
+        let Some(options) = case.under(&self.options) else { return Ok(()) };
+        let pair = Pair { case: &case, options, name: self.name.clone() };
+        let found = pair.run(&pair.options)?;
+        let of = |run: &Outcome| (run.commits.clone(), run.text.clone(), run.forwards, run.changed);
+        if of(&found) == of(outcome) {
+            return Ok(());
+        }
+        let found = format!(
+            "{}, in {} forwards for {}, and {} tokens that are marked as changed",
+            difference(&found, outcome),
+            found.forwards,
+            outcome.forwards,
+            found.changed
+        );
+        Err(self.broken("the constraint of all texts changes nothing", found))
+    }
+
+    /// Reports whether it holds what all hold, and what it promises, under the constraint of a language too.
+    fn obeys(&self) -> Result<(), Broken> {
+        let case = self.case.constrained(false);
+        let Some(options) = case.under(&self.options) else { return Ok(()) };
+        let pair = Pair { case: &case, options, name: format!("{}, under a constraint", self.name) };
+        let outcome = pair.hold()?;
+        pair.keeps_promise(&outcome)
+    }
+
+    /// Reports whether it holds what all hold, and what it promises, where logits are adjusted too.
+    fn adjusts(&self) -> Result<(), Broken> {
+        let Some(options) = self.case.adjusted(&self.options) else { return Ok(()) };
+        let pair = Pair { case: self.case, options, name: format!("{}, with adjusted logits", self.name) };
+        let outcome = pair.hold()?;
+        pair.keeps_promise(&outcome)
     }
 
     /// Reports whether runs that leave slots for others, and begin with those of others, are what they are alone.

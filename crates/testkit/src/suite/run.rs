@@ -1,19 +1,30 @@
 //! One run on scripted networks, watched forward by forward.
 
-use demask_decode::{Event, Exactness, Memory, Session, SessionOptions, StopRule};
+use demask_decode::{CanvasSpec, Event, Exactness, Memory, Session, SessionOptions, StopRule};
 use demask_step::{ForwardInput, Job, NO_TOKEN, Network, Pending, Predictions, Prefix, SequenceId, TokenId, random};
 
 use super::case::{Case, MASK_ID, VOCAB};
 use crate::scripted::Scripted;
 
 /// Outcome of a run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(super) struct Outcome {
     /// Position, token and the bits of the confidence, in the order of the commits.
     pub commits: Vec<(u32, TokenId, u32)>,
     /// The text, up to its end.
     pub text: Vec<TokenId>,
     pub exactness: Exactness,
+    /// Forwards of the diffusion model.
+    pub forwards: usize,
+    /// Tokens that a constraint changed.
+    pub changed: usize,
+}
+
+/// Equality of what was decoded: slots that others left save forwards.
+impl PartialEq for Outcome {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.commits, &self.text, &self.exactness) == (&other.commits, &other.text, &other.exactness)
+    }
 }
 
 impl Outcome {
@@ -33,7 +44,7 @@ pub(super) fn run(case: &Case, options: &SessionOptions) -> Result<Outcome, Foun
         Scripted::new(case.seed ^ 2, VOCAB, 1).with_spread(case.spread),
     ];
     let session = Session::new(options.clone()).map_err(|error| ("it runs", error.to_string()))?;
-    run_on(&mut networks, session, options, None)
+    run_on(&mut networks, session, (case, options), None)
 }
 
 /// Decodes a case on networks that take its memory away between forwards, as often as `seed` says, and give it back: with some of
@@ -48,7 +59,7 @@ pub(super) fn run_preempted(case: &Case, options: &SessionOptions) -> Result<Opt
         Scripted::new(case.seed, VOCAB, case.shift).with_spread(case.spread).with_easy(case.easy).with_pages(page),
         Scripted::new(case.seed ^ 2, VOCAB, 1),
     ];
-    run_on(&mut networks, session, options, Some(case.seed ^ 5)).map(Some)
+    run_on(&mut networks, session, (case, options), Some(case.seed ^ 5)).map(Some)
 }
 
 /// Decodes a case twice on networks with tiny pages: the second run begins with what the first one left. Returns both, and
@@ -61,7 +72,7 @@ pub(super) fn run_twice(case: &Case, options: &SessionOptions) -> Result<([Outco
     ];
     let mut run = || {
         let session = Session::new(options.clone()).map_err(|error| ("it runs", error.to_string()))?;
-        run_on(&mut networks, session, options, None)
+        run_on(&mut networks, session, (case, options), None)
     };
     let outcomes = [run()?, run()?];
     let hits = networks.iter().filter_map(Network::prefixes).map(|counters| counters.hits).sum();
@@ -86,7 +97,7 @@ fn open(networks: &mut [Scripted; 2], session: &mut Session, finds: bool) -> Res
 fn run_on(
     networks: &mut [Scripted; 2],
     mut session: Session,
-    options: &SessionOptions,
+    (case, options): (&Case, &SessionOptions),
     preempts: Option<u64>,
 ) -> Result<Outcome, Found> {
     let mut ids = open(networks, &mut session, true)?;
@@ -95,7 +106,7 @@ fn run_on(
         state = state.map(random::mix);
         state.map(|state| state % sides)
     };
-    watch(&mut session, options, |session| {
+    let outcome = watch(&mut session, (case, options), |session| {
         let of = |session: &Session, sequence: usize| session.needs()[sequence].network;
         for (index, &id) in ids.iter().enumerate() {
             let network = &mut networks[of(session, index)];
@@ -122,7 +133,11 @@ fn run_on(
         network.check(&batch).map_err(|error| found(error.to_string()))?;
         network.step(&batch, &mut out).map_err(|error| found(error.to_string()))?;
         Ok(out)
-    })
+    })?;
+    match session.fault() {
+        Some(fault) => Err(("it comes to an end", fault.to_owned())),
+        None => Ok(outcome),
+    }
 }
 
 /// Decodes a case with predictions that make no sense.
@@ -135,7 +150,7 @@ pub(super) fn hostile(case: &Case, options: SessionOptions) -> Result<(), String
     // Such a run may be cut off before everything is decoded.
     let options = SessionOptions { stop: StopRule::Prefix, ..options };
     let mut session = Session::new(options.clone()).map_err(|error| error.to_string())?;
-    let outcome = watch(&mut session, &options, |session| {
+    let outcome = watch(&mut session, (case, &options), |session| {
         let requests = session.pending().requests();
         if requests.is_empty() {
             return Ok(Vec::new());
@@ -170,22 +185,35 @@ fn nonsense(request: &ForwardInput, roll: &mut impl FnMut(u64) -> u64) -> Predic
 /// Runs a session to its end and watches what it writes. It is shown before each forward, and once when it is over.
 fn watch(
     session: &mut Session,
-    options: &SessionOptions,
+    (case, options): (&Case, &SessionOptions),
     mut answer: impl FnMut(&mut Session) -> Result<Vec<Predictions>, Found>,
 ) -> Result<Outcome, Found> {
-    let given: Vec<bool> = session.canvas().iter().map(|&token| token != MASK_ID && token != NO_TOKEN).collect();
+    let CanvasSpec::Prompt { tokens, .. } = &options.canvas else {
+        return Err(("it runs", "a canvas of holes".into()));
+    };
+    let given: Vec<bool> = (0..session.canvas().len()).map(|position| position < tokens.len()).collect();
     let mut written: Vec<Option<TokenId>> = vec![None; given.len()];
-    let mut outcome = Outcome { commits: Vec::new(), text: Vec::new(), exactness: session.exactness() };
-    let mut settled = session.output().tokens;
+    let exactness = session.exactness();
+    let mut outcome = Outcome { commits: Vec::new(), text: Vec::new(), exactness, forwards: 0, changed: 0 };
+    let mut settled = Vec::new();
+    let mut forced = 0;
+    // What a constraint leaves no choice about is written before the first forward.
+    let mut is_first = true;
     loop {
-        let predictions = answer(session)?;
-        if matches!(session.pending(), Pending::Done) {
-            break;
+        let end = session.layout().response() + settled.len();
+        if !std::mem::take(&mut is_first) {
+            let predictions = answer(session)?;
+            if matches!(session.pending(), Pending::Done) {
+                break;
+            }
+            session.feed(&predictions);
         }
-        let end = session.layout().response() + session.settled();
-        session.feed(&predictions);
         let events: Vec<Event> = session.events().collect();
         for event in events {
+            if let Event::Commit { changed: true, .. } | Event::Replace { changed: true, .. } = event {
+                outcome.changed += 1;
+            }
+            forced += usize::from(matches!(event, Event::Commit { forced: true, .. }));
             let (position, before, token, confidence) = match event {
                 Event::Commit { position, token, confidence, .. } => (position, None, Some(token), confidence),
                 Event::Replace { position, from, to, confidence, .. } => (position, Some(from), to, confidence),
@@ -209,11 +237,29 @@ fn watch(
             return Err(("tokens that are settled stay", format!("{now:?} behind {settled:?}")));
         }
         settled = now;
+        completes(case, session)?;
+    }
+    let counted = session.counts().constraint;
+    let marked = [forced, outcome.changed];
+    if marked != [counted.forced, counted.changed] || options.constraint.is_none() && marked != [0, 0] {
+        let found = format!("{marked:?} marked as forced and changed, and {counted:?}");
+        return Err(("what a constraint did is counted and marked alike", found));
     }
     outcome.text = settled;
+    outcome.forwards = session.counts().forwards;
     let left = given.iter().zip(&written).filter(|(given, written)| !**given && written.is_none()).count();
     if options.stop == StopRule::Never && left > 0 {
         return Err(("a run decodes everything", format!("that it ends with {left} masks")));
     }
     Ok(outcome)
+}
+
+/// Reports whether some text of the case's language has all that is written, within the answer's length.
+fn completes(case: &Case, session: &Session) -> Result<(), Found> {
+    let Some(language) = &case.language else { return Ok(()) };
+    let (layout, canvas) = (session.layout(), session.canvas());
+    let open = |&token: &TokenId| (token != MASK_ID && token != NO_TOKEN).then_some(token);
+    let answer: Vec<Option<TokenId>> = canvas[layout.response()..].iter().map(open).collect();
+    let completes = language.completes(&answer, layout.gen_length());
+    if completes { Ok(()) } else { Err(("what is written is part of a text of the language", format!("{answer:?}"))) }
 }

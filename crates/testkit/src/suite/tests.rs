@@ -128,6 +128,8 @@ enum Flaw {
     Remembers,
     /// Rows are computed every third forward only, and it says that the others can be computed again at any time.
     Recomputes,
+    /// The end of a forward is that of the canvas, whatever the decoder says.
+    Overruns,
 }
 
 macro_rules! broken_cache {
@@ -167,6 +169,7 @@ broken_cache!(unwritten, Flaw::Unwritten);
 broken_cache!(reserving, Flaw::Reserves);
 broken_cache!(remembering, Flaw::Remembers);
 broken_cache!(recomputing, Flaw::Recomputes);
+broken_cache!(overrunning, Flaw::Overruns);
 
 fn memory(flaw: Flaw) -> Memory {
     if flaw == Flaw::OfState { Memory::OfState } else { Memory::OfHistory }
@@ -201,8 +204,12 @@ impl CachePolicy for Flawed {
             Flaw::Exact | Flaw::OfState | Flaw::Recomputes => !self.forwards.is_multiple_of(3),
             Flaw::Remembers => !(self.forwards + offset).is_multiple_of(3) && self.forwards > 0,
             Flaw::Unwritten => true,
-            Flaw::Reserves => false,
+            Flaw::Reserves | Flaw::Overruns => false,
         };
+        if self.flaw == Flaw::Overruns {
+            plan.visible = view.canvas.len() as demask_step::Position;
+            plan.live.set_range(0..plan.visible);
+        }
         if narrow {
             plan.live.set_range(first..last);
         }
@@ -296,6 +303,13 @@ fn an_exact_cache_may_draft_less_than_no_cache_behind_the_end() {
     assert_eq!(cache(&NARROW), Ok(()));
 }
 
+#[test]
+fn a_plan_that_ignores_the_end_of_its_forward_is_found() {
+    let told = told(cache(&overrunning::METHOD));
+    assert!(told.contains("expected that a plan ends where the decoder ends the forward (`Query::end`)"), "{told}");
+    assert!(told.contains("found a plan of rows up to "), "{told}");
+}
+
 fn told(found: Result<(), Broken>) -> String {
     found.expect_err("the suite must find it").to_string()
 }
@@ -303,7 +317,8 @@ fn told(found: Result<(), Broken>) -> String {
 #[test]
 fn a_false_promise_is_found() {
     let told = told(decoder(&promising::METHOD));
-    assert!(told.starts_with("decoder promising, cache none (full attention with shift 0, "), "{told}");
+    assert!(told.starts_with("decoder promising, cache none"), "{told}");
+    assert!(told.contains(" (full attention with shift 0, "), "{told}");
     assert!(told.contains("a decoder that promises the reference commits what it commits, found token "), "{told}");
 }
 

@@ -159,7 +159,7 @@ fn decode(code: &mut impl Iterator<Item = u8>) -> Option<Instruction> {
     })
 }
 
-/// Reads the bytes behind that of places: scale, index and base, and the displacement.
+/// Reads the bytes after that of places: scale, index and base, and the displacement.
 fn address(
     code: &mut impl Iterator<Item = u8>,
     (mode, low): (u8, usize),

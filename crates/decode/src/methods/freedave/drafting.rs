@@ -1,14 +1,15 @@
 //! The state machine of FreeDave: verifies the drafts of a forward, and makes those of the next.
 
-use demask_step::{HeadAsk, Positions, Predictions, SequenceNeeds, StepPlan};
+use demask_step::{HeadAsk, NO_TOKEN, Position, Positions, Predictions, SequenceNeeds};
 
 use crate::{
+    constraint::{Enforced, LaneOf},
     event::Commit,
     layout::Layout,
     method::{DecoderSpec, Setup},
     policy::CachePolicy,
     schedule::{Around, Clock, Tick},
-    transfer::{Candidate, LaneView, Ranking, State, Transfer},
+    transfer::{Candidate, LaneView, Ranking, State, Transfer, fit},
     turn::{Accepted, Answer, Decoder, Drafts, Intent, Judgement, Progress, Query, Turn, Turned, View, take_musts},
 };
 
@@ -54,8 +55,9 @@ pub(super) struct Drafting {
     block: usize,
     /// Static decoding at the first draft, or at the canvas if there are no drafts.
     place: Standing,
-    /// The drafts to run next.
+    /// The drafts to run next, and the positions in them that a constraint leaves no choice about.
     drafts: Drafts,
+    forced: Vec<Position>,
     candidates: Vec<Candidate>,
 }
 
@@ -93,18 +95,19 @@ impl Drafting {
             block: 0,
             place: Standing::default(),
             drafts,
+            forced: Vec::new(),
             candidates: Vec::with_capacity(window),
         }
     }
 
-    /// Tick of static decoding at a place whose block has this many masks left; all blocks behind it are as they were
-    /// at the start. Steps that the clock lets pass without a token change no prediction: they are left out.
-    fn tick(&self, place: &mut Standing, masks: usize) -> Tick {
+    /// Tick of static decoding at a place whose block has `masks` left, and all blocks after it `masks_after`. Steps that the
+    /// clock lets pass without a token change no prediction: they are left out.
+    fn tick(&self, place: &mut Standing, masks: usize, masks_after: usize) -> Tick {
         let (before, from) = self.at_start.split_at(place.block);
         let around = Around {
             blocks_before: before.iter().filter(|&&masks| masks > 0).count(),
             blocks_after: from[1..].iter().filter(|&&masks| masks > 0).count(),
-            masks_after: from[1..].iter().sum(),
+            masks_after,
         };
         loop {
             let tick = self.clock.tick(place.step, from[0], masks, around);
@@ -117,8 +120,14 @@ impl Drafting {
     }
 
     /// Ranks the predictions of a lane and returns how many of the first are what static decoding takes there.
-    fn target(&mut self, view: &View<'_>, predictions: &Predictions, lane: usize, among: &Positions) -> usize {
-        let (canvas, layout) = (view.canvas, view.layout);
+    fn target(
+        &mut self,
+        view: &View<'_>,
+        answer: &Answer<'_>,
+        (lane, among): (usize, &Positions),
+        (musts, fallbacks): (&mut [Commit], &mut usize),
+    ) -> usize {
+        let (canvas, layout, predictions) = (view.canvas, view.layout, answer.predictions);
         let filled = self.drafts.lane(lane);
         let writes = canvas.writes() + filled.len() as u32;
         let of_lane = LaneView { predictions, lane, among, canvas, writes, layout };
@@ -136,22 +145,31 @@ impl Drafting {
             return 0;
         };
         let masks = masks_of(block);
+        let masks_after = (block + 1..layout.blocks()).map(masks_of).sum();
         let mut place = if self.place.block == block { self.place } else { Standing { block, step: 0 } };
-        let state = State { remasking: self.ranking.remasking, ..self.tick(&mut place, masks).into() };
+        if place.step == 0 {
+            // What a constraint forced before the block began is no part of it.
+            self.at_start[block] = masks;
+        }
+        let state = State { remasking: self.ranking.remasking, ..self.tick(&mut place, masks, masks_after).into() };
         self.place = place;
-        self.rule.choose(&state, &mut self.candidates[..within]).min(within)
+        let taken = self.rule.choose(&state, &mut self.candidates[..within]).min(within);
+        let Some(constraint) = answer.constraint else { return taken };
+        let lane = LaneOf { canvas, index: lane, filled };
+        fit((&*self.rule, &state), (constraint, lane), musts, &mut self.candidates[..within], taken, fallbacks)
     }
 
-    /// The largest draft behind `lane` that agrees with the first `taken` candidates, which were predicted in it.
+    /// The largest draft after `lane` that agrees with the first `taken` candidates, which were predicted in it.
     fn agreeing(&self, lane: usize, taken: usize) -> Option<usize> {
         let Drafts { commits, sizes, .. } = &self.drafts;
         let chosen = &self.candidates[..taken];
         let agrees = |&next: &usize| {
-            let added = &commits[sizes[lane]..sizes[next]];
+            let decided = |commit: &&Commit| !self.forced.contains(&commit.position);
+            let added = || commits[sizes[lane]..sizes[next]].iter().filter(decided);
             let equal = |commit: &Commit| {
                 chosen.iter().any(|chosen| (chosen.position, chosen.token) == (commit.position, commit.token))
             };
-            !added.is_empty() && (self.subset || added.len() == taken) && added.iter().all(equal)
+            added().next().is_some() && (self.subset || added().count() == taken) && added().all(equal)
         };
         (lane + 1..sizes.len()).rev().find(agrees)
     }
@@ -160,21 +178,35 @@ impl Drafting {
     fn verify(
         &mut self,
         view: &View<'_>,
-        predictions: &Predictions,
+        answer: &Answer<'_>,
         among: &Positions,
         progress: &mut Progress,
     ) -> (usize, usize) {
         let mut lane = 0;
+        let musts = progress.commits.len();
         progress.commits.extend_from_slice(self.drafts.lane(lane));
         progress.drafted.copy(&self.drafts);
+        let is_forced = |forced: &[Position], commit: &Commit| forced.contains(&commit.position);
+        progress.forced.extend(
+            self.drafts
+                .lane(lane)
+                .iter()
+                .map(|commit| commit.position)
+                .filter(|position| self.forced.contains(position)),
+        );
         loop {
-            let taken = self.target(view, predictions, lane, among);
+            let Progress { commits, fallbacks, .. } = &mut *progress;
+            let musts = if lane == 0 { &mut commits[..musts] } else { &mut [] };
+            let taken = self.target(view, answer, (lane, among), (musts, fallbacks));
             let target = |&taken: &Candidate| Judgement { draft: lane, commit: taken.into(), by_guide: false };
             progress.targets.extend(self.candidates[..taken].iter().map(target));
             let Some(next) = self.agreeing(lane, taken) else { return (lane, taken) };
             let added = &self.drafts.commits[self.drafts.sizes[lane]..self.drafts.sizes[next]];
             let drafted = |candidate: &&Candidate| added.iter().any(|commit| commit.position == candidate.position);
             progress.commits.extend(self.candidates[..taken].iter().filter(drafted).map(|&taken| Commit::from(taken)));
+            let forced = added.iter().copied().filter(|commit| is_forced(&self.forced, commit));
+            progress.forced.extend(forced.clone().map(|commit| commit.position));
+            progress.commits.extend(forced);
             self.place.step += 1;
             lane = next;
         }
@@ -188,8 +220,18 @@ impl Drafting {
 
     /// Makes drafts of the candidates from `first` on, which are left when what came of the forward is committed; the
     /// first draft holds `known` of them.
-    fn draft(&mut self, view: &View<'_>, first: usize, known: usize) {
+    fn draft(
+        &mut self,
+        view: &View<'_>,
+        (answer, lane): (&Answer<'_>, usize),
+        (first, known): (usize, usize),
+        written: &[Commit],
+    ) {
         self.drafts.clear();
+        self.forced.clear();
+        if let Some(constraint) = answer.constraint {
+            return self.draft_under(constraint, (view, lane), (first, known), written);
+        }
         self.drafts.commits.extend(self.candidates[first..].iter().map(|&candidate| Commit::from(candidate)));
         let (mut size, mut place) = (known, self.place);
         self.drafts.sizes.push(size);
@@ -200,11 +242,75 @@ impl Drafting {
             if place.block != block {
                 place = Standing { block, step: 0 };
             }
-            let step = if self.parallel { 1 } else { self.tick(&mut place, masks).quota.max(1) };
-            place.step += 1;
-            size += step.min(masks);
+            size += self.foreseen(&mut place, masks).min(masks);
             self.drafts.sizes.push(size);
         }
+        self.drop_empty();
+    }
+
+    /// The tokens that the next step of a place is likely to take.
+    fn foreseen(&self, place: &mut Standing, masks: usize) -> usize {
+        let after = self.at_start[place.block + 1..].iter().sum();
+        let step = if self.parallel { 1 } else { self.tick(place, masks, after).quota.max(1) };
+        place.step += 1;
+        step
+    }
+
+    /// Makes drafts under a constraint: each is decided as static decoding would decide on it, if the predictions stayed what they
+    /// are. `written` are the commits of this forward.
+    fn draft_under(
+        &mut self,
+        constraint: Enforced<'_>,
+        (view, lane): (&View<'_>, usize),
+        (first, known): (usize, usize),
+        written: &[Commit],
+    ) {
+        let canvas = view.canvas;
+        let mut filled = written.to_vec();
+        filled.extend(constraint.closure(canvas, &filled));
+        let from = filled.len();
+        let mut rest = self.candidates.split_off(first.min(self.candidates.len()));
+        let (mut read, mut place) = (Predictions::default(), self.place);
+        let mut step = known;
+        loop {
+            let added = filled.len();
+            let mut chosen: Vec<Commit> = rest.drain(..step).map(Commit::from).collect();
+            if self.drafts.sizes.is_empty() {
+                // Known to be right.
+                filled.append(&mut chosen);
+            } else {
+                constraint.fit(LaneOf { canvas, index: lane, filled: &filled }, &[], &mut chosen);
+                filled.append(&mut chosen);
+            }
+            if filled.len() > added {
+                let closed = constraint.closure(canvas, &filled);
+                self.forced.extend(closed.iter().map(|commit| commit.position));
+                filled.extend(closed);
+            }
+            self.drafts.sizes.push(filled.len() - from);
+            rest.retain(|candidate| filled.iter().all(|commit| commit.position != candidate.position));
+            let Some(next) = rest.first().filter(|_| self.drafts.sizes.len() < self.most) else { break };
+            if place.block != next.block {
+                place = Standing { block: next.block, step: 0 };
+            }
+            let masks = rest.iter().take_while(|candidate| candidate.block == place.block).count();
+            step = self.foreseen(&mut place, masks).min(masks);
+            constraint.read_again(LaneOf { canvas, index: lane, filled: &filled }, &mut read);
+            for candidate in &mut rest {
+                let index = read.index(lane, candidate.position).unwrap_or(usize::MAX);
+                candidate.token = read.tokens.get(index).copied().unwrap_or(NO_TOKEN);
+                candidate.confidence = read.confidence.get(index).copied().unwrap_or(f32::NEG_INFINITY);
+            }
+            if rest[..step].iter().any(|candidate| candidate.token == NO_TOKEN) {
+                break;
+            }
+        }
+        self.drafts.commits.extend_from_slice(&filled[from..]);
+        self.drop_empty();
+    }
+
+    /// Leaves the canvas itself where no draft holds anything.
+    fn drop_empty(&mut self) {
         let empty = self.drafts.sizes.last().is_none_or(|&size| size == 0);
         if empty && (self.rolling || self.drafts.commits.is_empty()) {
             // The canvas itself.
@@ -233,8 +339,8 @@ impl Drafting {
     }
 
     /// Takes what the drafts and the predictions in the accepted one say, and drafts what comes next.
-    fn follow(&mut self, view: &View<'_>, plan: &StepPlan, predictions: &Predictions, progress: &mut Progress) {
-        let (lane, taken) = self.verify(view, predictions, &plan.predict, progress);
+    fn follow(&mut self, view: &View<'_>, answer: &Answer<'_>, progress: &mut Progress) {
+        let (lane, taken) = self.verify(view, answer, &answer.plan.predict, progress);
         if !self.drafts.is_empty() {
             let sizes = &self.drafts.sizes;
             progress.accepted = sizes[lane] - sizes[0];
@@ -245,24 +351,39 @@ impl Drafting {
         if self.rolling || std::mem::take(&mut self.moves) {
             self.take(taken, progress);
             self.moves = false;
-            self.draft(view, taken, 0);
+            self.draft(view, (answer, lane), (taken, 0), &progress.commits);
         } else {
-            self.follow_reference(view, taken, progress);
+            self.follow_reference(view, (answer, lane), taken, progress);
         }
     }
 
     /// Follows the released program: the known step is the first draft, unless it ends the block.
-    fn follow_reference(&mut self, view: &View<'_>, taken: usize, progress: &mut Progress) {
+    fn follow_reference(
+        &mut self,
+        view: &View<'_>,
+        (answer, lane): (&Answer<'_>, usize),
+        taken: usize,
+        progress: &mut Progress,
+    ) {
         let block = view.layout.block(view.block);
-        let done = progress.commits.iter().filter(|commit| block.contains(&commit.position)).count();
-        let left = view.canvas.masks_in(block) - done;
+        let left_by = |commits: &[Commit]| {
+            let closed = answer.constraint.map(|constraint| constraint.closure(view.canvas, commits));
+            let all = commits.iter().chain(closed.iter().flatten());
+            view.canvas.masks_in(block.clone()) - all.filter(|commit| block.contains(&commit.position)).count()
+        };
+        let left = left_by(&progress.commits);
+        let wish = self.candidates[..taken].iter().map(|&candidate| Commit::from(candidate));
+        // Under a constraint a few tokens may leave no choice about all others.
+        let ends = answer.constraint.is_some()
+            && left_by(&progress.commits.iter().copied().chain(wish).collect::<Vec<_>>()) == 0;
         let last = view.block + 1 >= view.layout.blocks();
         let known = if left == 0 {
             // The block is complete, and what comes next of the one behind it is known.
             self.eager
         } else {
             // The program, which knows no other static step than one token, looks at a single mask only.
-            left <= 1 && (last || !self.eager) || left > 1 && (self.history || !self.parallel) && taken >= left
+            let takes_all = taken >= left || ends;
+            left <= 1 && (last || !self.eager) || left > 1 && (self.history || !self.parallel) && takes_all
         };
         if known {
             self.take(taken, progress);
@@ -271,7 +392,7 @@ impl Drafting {
             self.drafts.clear();
         } else {
             self.place.step += 1;
-            self.draft(view, 0, taken);
+            self.draft(view, (answer, lane), (0, taken), &progress.commits);
         }
     }
 }
@@ -310,7 +431,7 @@ impl Decoder for Drafting {
         }
         let View { canvas, layout, .. } = *view;
         if self.at_start.is_empty() {
-            let at_start = |block| layout.block(block).filter(|&position| !canvas.is_given(position)).count();
+            let at_start = |block| canvas.masks_in(layout.block(block));
             self.at_start.extend((0..layout.blocks()).map(at_start));
         }
         if self.rolling {
@@ -344,12 +465,12 @@ impl Decoder for Drafting {
             // Static decoding takes these alone; whatever else was predicted can only seed drafts of later steps.
             self.drafts.clear();
             let step = if self.place.block == view.block { self.place.step } else { 0 };
-            self.target(view, predictions, 0, &plan.hint);
+            self.target(view, answer, (0, &plan.hint), (&mut [], &mut 0));
             self.place = Standing { block: view.block, step: step + 1 };
             self.moves = false;
-            self.draft(view, 0, 0);
+            self.draft(view, (answer, 0), (0, 0), &progress.commits);
         } else {
-            self.follow(view, plan, predictions, progress);
+            self.follow(view, answer, progress);
         }
         if refused {
             // It is asked for again, of the whole canvas: no draft runs there.

@@ -110,7 +110,7 @@ impl Slots {
     }
 }
 
-/// A step that computes only some of its rows in the layers behind the first.
+/// A step that computes only some of its rows in the layers after the first.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Partial {
     /// Positions computed in any case.

@@ -1,8 +1,6 @@
 //! Introspective strided decoding: one causal forward verifies the drafts of the last one and makes the next, by masks after
 //! them (I-DLM; specs/families.md#7.1).
 
-mod distribution;
-
 use demask_step::{
     HeadAsk, HeadRequest, MaskKind, Position, Predictions, SequenceNeeds,
     random::{self, Use},
@@ -14,6 +12,8 @@ use super::{
 };
 use crate::{
     choices,
+    constraint::LaneOf,
+    distribution::{Distribution, Rows},
     error::{self, OptionsError},
     event::Commit,
     layout::Layout,
@@ -23,8 +23,6 @@ use crate::{
     spec::Kind,
     turn::{Answer, Decoder, Intent, Query, Turn, Turned, View},
 };
-
-use distribution::{Distribution, Rows};
 
 choices! {
     /// Rule by which drafts are accepted above temperature 0.
@@ -62,7 +60,11 @@ impl DecoderKind for Isd {
     }
 
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {
-        match setup.options.facts.mask_id {
+        let options = setup.options;
+        if self.rule != DraftCheck::Coupled && options.temperature > 0.0 && options.constraint.is_some() {
+            return Err(error::constrained("decoder isd with draws of its own", "use rule=coupled, or temperature 0"));
+        }
+        match options.facts.mask_id {
             Some(_) => speculation::check(Self::NAME, setup),
             None => Err(error::unfit(format_args!(
                 "decoder {} guesses at masks, and the model names no mask token: load it as `family` NAME:mask=ID, with an \
@@ -152,6 +154,10 @@ impl Decoder for Striding {
         // The token after the drafts came from the row of the last one: they all came true.
         if turn.progress.commits.len() > drafts {
             self.draft(next + drafts as Position + 1, predictions);
+            if let Some(constraint) = answer.constraint {
+                let filled = &turn.progress.commits;
+                constraint.fit(LaneOf { canvas: view.canvas, index: 0, filled }, &[], &mut self.speculation.drafts);
+            }
         }
         Turned::Settled
     }

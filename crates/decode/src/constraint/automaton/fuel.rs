@@ -1,0 +1,46 @@
+//! What automata may cost.
+
+use super::super::error::ConstraintError;
+
+/// Most states of an automaton, over bytes or over characters (specs/structure.md#3).
+pub(in super::super) const STATES: usize = 20_000;
+
+/// Most entries of a table, of 4 bytes.
+pub(super) const ENTRIES: usize = 20_000 * 256;
+
+/// Work that may still be done: about one unit for each number that is looked at.
+#[derive(Debug)]
+pub(in super::super) struct Fuel {
+    given: u64,
+    left: u64,
+}
+
+impl Fuel {
+    /// Fuel of so many units.
+    pub(in super::super) fn new(units: u64) -> Self {
+        Self { given: units, left: units }
+    }
+
+    /// Takes at most so many units out of this one.
+    pub(in super::super) fn take(&mut self, units: u64) -> Self {
+        let units = units.min(self.left);
+        self.left -= units;
+        Self::new(units)
+    }
+
+    /// Puts back what is left of units that were taken.
+    pub(in super::super) fn put_back(&mut self, taken: &Self) {
+        self.left += taken.left;
+    }
+
+    /// Counts so many units, an error if there are not that many left.
+    pub(in super::super) fn spend(&mut self, units: usize) -> Result<(), ConstraintError> {
+        match self.left.checked_sub(units as u64) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(ConstraintError::TooLarge { limit: self.given as usize, unit: "units of work" }),
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The automaton over a vocabulary's tokens, whose rows are made when they are first needed (specs/structure.md#4).
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{
+        Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use demask_step::TokenId;
+
+use super::{
+    bytes::ByteAutomaton,
+    classes::{Classes, NOTHING, Set, better},
+    vocabulary::Vocabulary,
+};
+
+/// A state: one of the automaton over bytes, the one after an end, or that at the start of an answer.
+pub(super) type State = u32;
+
+/// Bounds of what a token automaton keeps. What it says never depends on them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Most classes of tokens; rows that would make more keep their tokens.
+    pub classes: usize,
+    /// Most memory of rows in bytes; rows beyond it are made again for each use.
+    pub memory: usize,
+    /// Most states whose distances are counted in tokens; with more they are counted in bytes.
+    pub states: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { classes: 4096, memory: 256 << 20, states: 4096 }
+    }
+}
+
+/// Tokens that lead from one state to another.
+#[derive(Debug)]
+pub(super) struct Edge {
+    pub target: State,
+    /// Number of tokens, and the lowest of them.
+    pub count: u32,
+    pub lowest: TokenId,
+    tokens: Tokens,
+}
+
+/// The tokens of an edge: as sets of classes, or one by one.
+#[derive(Debug)]
+enum Tokens {
+    Sets(Vec<Set>),
+    Listed(Vec<TokenId>),
+}
+
+/// All edges of a state, by ascending target.
+pub(super) type Row = Arc<[Edge]>;
+
+/// A language of byte strings as an automaton over the tokens of a vocabulary. It is shared between requests: rows and classes
+/// are made by the request that needs them first, and nothing that it says depends on which ones exist.
+#[derive(Debug)]
+pub struct TokenAutomaton {
+    bytes: ByteAutomaton,
+    vocabulary: Arc<Vocabulary>,
+    limits: Limits,
+    rows: Box<[OnceLock<Row>]>,
+    /// Memory of the rows that are kept.
+    kept: AtomicUsize,
+    classes: RwLock<Classes>,
+    /// Fewest tokens from each state to acceptance.
+    distances: OnceLock<Vec<u32>>,
+}
+
+impl TokenAutomaton {
+    /// Makes the automaton of a language over a vocabulary. No row is made yet.
+    pub fn new(bytes: ByteAutomaton, vocabulary: Arc<Vocabulary>, limits: Limits) -> Self {
+        let rows = (0..bytes.states() + 2).map(|_| OnceLock::new()).collect();
+        let classes = RwLock::new(Classes::new(vocabulary.tokens(), limits.classes));
+        Self { bytes, vocabulary, limits, rows, kept: AtomicUsize::new(0), classes, distances: OnceLock::new() }
+    }
+
+    /// Returns the vocabulary.
+    pub fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
+    }
+
+    /// Returns the memory of its table and of the rows that are kept, in bytes.
+    pub fn memory(&self) -> usize {
+        self.bytes.memory() + self.kept.load(Ordering::Relaxed)
+    }
+
+    /// Number of states of the language.
+    pub fn states(&self) -> usize {
+        self.bytes.states()
+    }
+
+    /// Number of classes of tokens so far.
+    pub fn classes(&self) -> usize {
+        self.read_classes().len()
+    }
+
+    /// The state after an end.
+    pub(super) fn end(&self) -> State {
+        self.bytes.states() as State
+    }
+
+    /// The state before an answer's first token; in a hole, whose text follows another one, that of its own text.
+    pub(super) fn start(&self, in_hole: bool) -> State {
+        if self.vocabulary.starts_apart() && !in_hole { self.end() + 1 } else { self.bytes.start() }
+    }
+
+    /// The state of the language that a state has before its next byte; none after an end.
+    fn text_state(&self, state: State) -> Option<State> {
+        match state.checked_sub(self.end()) {
+            None => Some(state),
+            Some(0) => None,
+            Some(_) => Some(self.bytes.start()),
+        }
+    }
+
+    /// Reports whether an answer may be over here.
+    pub(super) fn accepts(&self, state: State) -> bool {
+        self.text_state(state).is_none_or(|state| self.bytes.accepts(state))
+    }
+
+    /// Returns the state after a token, none if no answer continues so.
+    pub(super) fn next(&self, state: State, token: TokenId) -> Option<State> {
+        let listed = |tokens: &[TokenId]| tokens.binary_search(&token).is_ok();
+        let Some(from) = self.text_state(state) else {
+            return listed(self.vocabulary.fills()).then_some(state);
+        };
+        if listed(self.vocabulary.ends()) {
+            return self.bytes.accepts(from).then_some(self.end());
+        }
+        let text = self.vocabulary.texts(state > self.end()).of(token);
+        if text.is_empty() { None } else { self.bytes.run(from, text) }
+    }
+
+    /// Returns the bytes that every accepted text continues with after a state, up to where one may be over.
+    pub(super) fn shared_bytes(&self, state: State, most: usize) -> Vec<u8> {
+        let mut found = Vec::new();
+        let Some(mut at) = self.text_state(state) else { return found };
+        while found.len() < most && !self.bytes.accepts(at) {
+            let mut next = (0..=255).filter_map(|byte| Some((byte, self.bytes.next(at, byte)?)));
+            let (Some((byte, to)), None) = (next.next(), next.next()) else { break };
+            found.push(byte);
+            at = to;
+        }
+        found
+    }
+
+    /// Returns the edges of a state.
+    pub(super) fn row(&self, state: State) -> Row {
+        let place = &self.rows[state as usize];
+        if let Some(row) = place.get() {
+            return Arc::clone(row);
+        }
+        let row = self.make_row(state);
+        let memory = size_of::<Edge>() * row.len() + row.iter().map(|edge| edge.tokens.memory()).sum::<usize>();
+        if self.kept.fetch_add(memory, Ordering::Relaxed) + memory > self.limits.memory {
+            self.kept.fetch_sub(memory, Ordering::Relaxed);
+            return row;
+        }
+        // Another request may have been first; both rows say the same.
+        Arc::clone(place.get_or_init(|| row))
+    }
+
+    fn make_row(&self, state: State) -> Row {
+        let mut targets: BTreeMap<State, Vec<TokenId>> = BTreeMap::new();
+        let Some(from) = self.text_state(state) else {
+            return Arc::new([Edge::listed(state, self.vocabulary.fills().to_vec())]);
+        };
+        // Most tokens lead where the one before led.
+        let mut last: Option<(State, Vec<TokenId>)> = None;
+        self.vocabulary.texts(state > self.end()).walk(&self.bytes, from, |target, token| match &mut last {
+            Some((same, tokens)) if *same == target => tokens.push(token),
+            _ => {
+                let next = targets.remove(&target).unwrap_or_default();
+                if let Some((before, tokens)) = last.replace((target, next)) {
+                    targets.insert(before, tokens);
+                }
+                last.as_mut().map(|last| last.1.push(token)).unwrap_or_default();
+            }
+        });
+        targets.extend(last);
+        let ends = self.vocabulary.ends();
+        let end = (self.bytes.accepts(from) && !ends.is_empty()).then(|| Edge::listed(self.end(), ends.to_vec()));
+        let mut classes = self.classes.write().unwrap_or_else(PoisonError::into_inner);
+        let edge = |(target, tokens): (State, Vec<TokenId>)| match classes.refine(&tokens) {
+            Some(sets) => {
+                let lowest = tokens.iter().copied().min().unwrap_or(TokenId::MAX);
+                Edge { target, count: tokens.len() as u32, lowest, tokens: Tokens::Sets(sets) }
+            }
+            None => Edge::listed(target, tokens),
+        };
+        targets.into_iter().map(edge).chain(end).collect()
+    }
+
+    fn read_classes(&self) -> RwLockReadGuard<'_, Classes> {
+        self.classes.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns an edge's best token with its score, the lowest of several.
+    pub(super) fn best(&self, edge: &Edge, scores: &mut Scores) -> (f64, TokenId) {
+        match &edge.tokens {
+            Tokens::Sets(sets) => {
+                // Another request may have divided classes since.
+                if sets.iter().any(|&set| set as usize >= scores.of_sets.len()) {
+                    self.read_classes().best(&scores.of_tokens, &mut scores.of_sets);
+                }
+                sets.iter().map(|&set| scores.of_sets[set as usize]).fold(NOTHING, better)
+            }
+            Tokens::Listed(tokens) => {
+                tokens.iter().map(|&token| (scores.of_tokens[token as usize], token)).fold(NOTHING, better)
+            }
+        }
+    }
+
+    /// Marks the tokens of an edge.
+    pub(super) fn mark(&self, edge: &Edge, marks: &mut [bool]) {
+        match &edge.tokens {
+            Tokens::Sets(sets) => self.read_classes().mark(sets, marks),
+            Tokens::Listed(tokens) => tokens.iter().for_each(|&token| marks[token as usize] = true),
+        }
+    }
+
+    /// Reports whether distances are known for states of this number: counted in tokens, or in bytes that are tokens each.
+    pub(super) fn knows_distances(&self) -> bool {
+        self.states() <= self.limits.states || self.vocabulary.has_every_byte()
+    }
+
+    /// Returns the fewest tokens from a state to one where the answer may be over: 0 there. In an automaton of many states it
+    /// is the number of bytes, which is never less where every byte is a token.
+    pub(super) fn distance(&self, state: State) -> u32 {
+        let Some(from) = self.text_state(state).filter(|&from| !self.bytes.accepts(from)) else { return 0 };
+        if state > self.end() {
+            let least = self.row(state).iter().map(|edge| self.distance(edge.target)).min();
+            least.map_or(u32::MAX, |least| least.saturating_add(1))
+        } else if self.states() > self.limits.states {
+            self.bytes.distance(from)
+        } else {
+            self.distances.get_or_init(|| self.count_distances())[from as usize]
+        }
+    }
+
+    /// Counts tokens backwards from acceptance.
+    fn count_distances(&self) -> Vec<u32> {
+        let states = self.states();
+        let mut before: Vec<Vec<State>> = vec![Vec::new(); states];
+        for state in 0..states as State {
+            for edge in self.row(state).iter().filter(|edge| edge.target < self.end()) {
+                before[edge.target as usize].push(state);
+            }
+        }
+        let mut distances = vec![u32::MAX; states];
+        let mut queue: VecDeque<State> = (0..states as State).filter(|&state| self.bytes.accepts(state)).collect();
+        for &state in &queue {
+            distances[state as usize] = 0;
+        }
+        while let Some(state) = queue.pop_front() {
+            for &from in &before[state as usize] {
+                if distances[from as usize] == u32::MAX {
+                    distances[from as usize] = distances[state as usize] + 1;
+                    queue.push_back(from);
+                }
+            }
+        }
+        distances
+    }
+}
+
+/// Scores of all tokens at one position, and the best token of each set of classes once it was asked for.
+#[derive(Debug, Default)]
+pub(super) struct Scores {
+    of_tokens: Vec<f64>,
+    of_sets: Vec<(f64, TokenId)>,
+}
+
+impl Scores {
+    /// Replaces the scores; none of them is below every number.
+    pub(super) fn fill(&mut self, fill: impl FnOnce(&mut Vec<f64>)) {
+        self.of_sets.clear();
+        self.of_tokens.clear();
+        fill(&mut self.of_tokens);
+    }
+}
+
+impl Edge {
+    fn listed(target: State, tokens: Vec<TokenId>) -> Self {
+        let lowest = tokens.iter().copied().min().unwrap_or(TokenId::MAX);
+        Self { target, count: tokens.len() as u32, lowest, tokens: Tokens::Listed(tokens) }
+    }
+}
+
+impl Tokens {
+    fn memory(&self) -> usize {
+        match self {
+            Self::Sets(sets) => size_of_val(&sets[..]),
+            Self::Listed(tokens) => size_of_val(&tokens[..]),
+        }
+    }
+}
