@@ -6,7 +6,8 @@
         answer = model.generate("Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?")
         print(answer, answer.nfe)
 
-Exceptions are in `demask.errors`, types of results in `demask.types`, and vLLM's interface in `demask.vllm`.
+Exceptions are in `demask.errors`, types of results in `demask.types`, tables of tasks and methods in `demask.lab`, and vLLM's interface
+in `demask.vllm`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import typing as _typing
 
 from . import _native
 from . import errors as errors
+from . import lab as lab
 from . import types as types
 from . import vllm as vllm
 from ._canvas import Canvas

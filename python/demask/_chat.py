@@ -17,7 +17,13 @@ __all__ = ["Chat"]
 
 
 class Chat:
-    """A conversation with a model. Options that are given here hold for every message, those of a message for it alone."""
+    """A conversation with a model. Options that are given here hold for every message, those of a message for it alone.
+
+    >>> chat = demask.Chat(model, system="Be brief.", max_tokens=64)
+    >>> print(chat.say("Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?"))
+    >>> for update in chat.stream("And if Ben takes 2 of them back?"): print(update, end="")
+    >>> chat.reset()  # forgets all but the system message
+    """
 
     __slots__ = ("_kept", "messages", "model", "options")
 

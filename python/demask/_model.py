@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from . import _native
 from ._closing import Closing
+from ._decision import Decisions, as_json, decisions
 from .errors import Error, OptionsError
 from ._facts import cost
 from ._generation import Generation, Logprob
 from ._http import Headers, HttpResponse, Service
-from ._prompt import Hole, Infill, Message, Prompt, is_many, messages, native, text, token_ids
+from ._prompt import Hole, Infill, Message, Native, Prompt, asked, is_many, messages, native, text, token_ids
 from ._score import Score
 from ._server import Server
 from ._stream import AsyncStream, Stream
 from ._tokenizer import Tokenizer
 from ._trace import Trace
-from ._transfer import handed
+from ._transfer import alone, handed
 from ._waiting import waiting
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from typing_extensions import Unpack
 
-    from ._options import LoadOptions, Options, RequestBounds, ServiceOptions
+    from ._options import LoadOptions, Options, PromptOptions, RequestBounds, ServiceOptions
 
 __all__ = ["Model", "demo", "load", "serve"]
 
@@ -177,7 +178,7 @@ class Model(Closing):
         errors: Literal["raise"] = "raise",
         each: None = None,
         batch: int = BATCH,
-        **options: Unpack[Options],
+        **options: Unpack[PromptOptions],
     ) -> Generation: ...
 
     @overload
@@ -189,7 +190,7 @@ class Model(Closing):
         errors: Literal["raise"] = "raise",
         each: Sequence[Options] | None = None,
         batch: int = BATCH,
-        **options: Unpack[Options],
+        **options: Unpack[PromptOptions],
     ) -> list[Generation]: ...
 
     @overload
@@ -201,7 +202,7 @@ class Model(Closing):
         errors: Literal["return"],
         each: Sequence[Options] | None = None,
         batch: int = BATCH,
-        **options: Unpack[Options],
+        **options: Unpack[PromptOptions],
     ) -> list[Generation | Error]: ...
 
     def generate(
@@ -212,12 +213,12 @@ class Model(Closing):
         errors: Literal["raise", "return"] = "raise",
         each: Sequence[Options] | None = None,
         batch: int = BATCH,
-        **options: Unpack[Options],
+        **options: Unpack[PromptOptions],
     ) -> Generation | list[Generation] | list[Generation | Error]:
         """Generates the answer to a prompt, or to many in one batch whose order is kept.
 
         A text gets the answer of `demask generate TEXT`: it is a user's message, put through the model's template. `Raw` is a text
-        that the model continues as it is. A prompt is a text, a conversation, `Raw`, `Tokens` or `Infill`; a list that begins with anything but a message is
+        that the model continues as it is. `system` puts a system message before a text. A prompt is a text, a conversation, `Raw`, `Tokens` or `Infill`; a list that begins with anything but a message is
         list of prompts. All are prepared before any runs, and `batch` of them run at the same time: more share forwards, and use more
         memory. `each` has options of single prompts, which stand over the common ones;
         `errors="return"` puts the exception of a prompt that fails in its place; `progress` shows how many are done, or is called
@@ -228,7 +229,7 @@ class Model(Closing):
         """
         if not is_many(prompt):
             _alone(each, errors)
-            ticket = self._native.submit(native(prompt), _told(options))
+            ticket = self._native.submit(*_asked(prompt, options))
             try:
                 return Generation(ticket.answer(), self._words)
             except BaseException:
@@ -249,7 +250,7 @@ class Model(Closing):
         errors: Literal["raise"] = "raise",
         each: None = None,
         batch: int = BATCH,
-        **options: Unpack[Options],
+        **options: Unpack[PromptOptions],
     ) -> Generation: ...
 
     @overload
@@ -260,7 +261,7 @@ class Model(Closing):
         errors: Literal["raise"] = "raise",
         each: Sequence[Options] | None = None,
         batch: int = BATCH,
-        **options: Unpack[Options],
+        **options: Unpack[PromptOptions],
     ) -> list[Generation]: ...
 
     @overload
@@ -271,7 +272,7 @@ class Model(Closing):
         errors: Literal["return"],
         each: Sequence[Options] | None = None,
         batch: int = BATCH,
-        **options: Unpack[Options],
+        **options: Unpack[PromptOptions],
     ) -> list[Generation | Error]: ...
 
     async def agenerate(
@@ -281,12 +282,12 @@ class Model(Closing):
         errors: Literal["raise", "return"] = "raise",
         each: Sequence[Options] | None = None,
         batch: int = BATCH,
-        **options: Unpack[Options],
+        **options: Unpack[PromptOptions],
     ) -> Generation | list[Generation] | list[Generation | Error]:
         """Generates as `generate` does, and lets the event loop run meanwhile. Cancelling the task cancels the requests."""
         if not is_many(prompt):
             _alone(each, errors)
-            return await self._awaited(self._native.submit(native(prompt), _told(options)))
+            return await self._awaited(self._native.submit(*_asked(prompt, options)))
         prepared = self._prepare(prompt, each, options, errors, batch)
         found: list[Any] = list(prepared)
         left = iter(enumerate(prepared))
@@ -311,16 +312,16 @@ class Model(Closing):
             raise
         return found
 
-    def stream(self, prompt: Prompt, **options: Unpack[Options]) -> Stream:
+    def stream(self, prompt: Prompt, **options: Unpack[PromptOptions]) -> Stream:
         """Streams the answer to a prompt: an iterator of `Update`, behind whose end `answer` is the `Generation`.
 
         Raises what `generate` does, preparation first, at once.
         """
-        return Stream(self._native.submit(native(prompt), _told(options)), self._words)
+        return Stream(self._native.submit(*_asked(prompt, options)), self._words)
 
-    def astream(self, prompt: Prompt, **options: Unpack[Options]) -> AsyncStream:
+    def astream(self, prompt: Prompt, **options: Unpack[PromptOptions]) -> AsyncStream:
         """Streams the answer to a prompt for `async for`, as `stream` does. Many at once share forwards."""
-        return AsyncStream(self._native.submit(native(prompt), _told(options)), self._words)
+        return AsyncStream(self._native.submit(*_asked(prompt, options)), self._words)
 
     def infill(self, pieces: str | Sequence[str | Hole], **options: Unpack[Options]) -> Generation:
         """Fills the holes of a text: `"text with <mask:3>"`, or pieces between which `Hole(3)` stands.
@@ -332,14 +333,14 @@ class Model(Closing):
     # Looks into the model.
 
     def trace(
-        self, prompt: Prompt, *, drafts: bool = False, predictions: bool = False, **options: Unpack[Options]
+        self, prompt: Prompt, *, drafts: bool = False, predictions: bool = False, **options: Unpack[PromptOptions]
     ) -> Trace:
         """Generates the answer to a prompt, and returns what happened on the way: commits and forwards, with the drafts of each forward and with
         all predictions if asked for.
 
         Raises what `generate` does.
         """
-        ticket = self._native.submit_traced(native(prompt), _told(options), drafts, predictions)
+        ticket = self._native.submit_traced(*_asked(prompt, options), drafts, predictions)
         try:
             answer = Generation(ticket.answer(), self._words)
         except BaseException:
@@ -366,6 +367,18 @@ class Model(Closing):
         log_probability, tokens, logprobs, forwards, flops, seconds, cached_tokens = found
         known = [Logprob(*one) for one in logprobs]
         return Score(log_probability, tokens, known, forwards, flops, seconds, cached_tokens)
+
+    def decide(self, prompt: Prompt, questions: Iterable[Mapping[str, Any]]) -> Decisions:
+        """Answers questions about a prompt, each by one of given choices, with the probability of every choice. Nothing is
+        generated, and nothing is drawn.
+
+        A question is a mapping as in `POST /v1/decisions`: `type` is `"predicate"` (yes or no), `"choice"` with a list of
+        `choices`, or `"score"` with `min` and `max` or with a list of `levels`; `instructions` are what the model reads, and a
+        `name` is returned with the answer. A model that sees both ways answers all questions on one canvas.
+
+        Raises `OptionsError` for a question that cannot be asked, `PromptError` if all of it is too long.
+        """
+        return decisions(_native.decide(self._native, native(prompt), as_json(questions)))
 
     def logits(self, tokens: Iterable[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float32]:
         """Runs a forward over tokens with the model's own attention, and returns raw logits as f32, `[tokens, vocabulary]`, not
@@ -406,7 +419,7 @@ class Model(Closing):
         return cost(model, prompt_tokens=prompt_tokens, acceptance=acceptance, settings=settings, **options)
 
     def _prepare(
-        self, prompts: Sequence[Prompt], each: Sequence[Options] | None, options: Options, errors: str, batch: int
+        self, prompts: Sequence[Prompt], each: Sequence[Options] | None, options: PromptOptions, errors: str, batch: int
     ) -> list[Any]:
         """Returns what was prepared of each prompt, or its exception."""
         if errors not in ("raise", "return"):
@@ -421,7 +434,9 @@ class Model(Closing):
             if not isinstance(mine, Mapping):
                 raise TypeError(f"each has an entry of type {type(mine).__name__}, expected a dict of options")
         own: Sequence[Mapping[str, Any]] = each if each is not None else [{}] * len(prompts)
-        wanted = [(native(prompt), _told({**options, **mine})) for prompt, mine in zip(prompts, own, strict=True)]
+        laid = [{**options, **mine} for mine in own]
+        alone(laid)
+        wanted = [_asked(prompt, mine) for prompt, mine in zip(prompts, laid, strict=True)]
         return self._native.prepare_all(wanted, errors == "return")
 
     async def _awaited(self, ticket: _native.Ticket) -> Generation:
@@ -493,12 +508,22 @@ class Model(Closing):
         raise TypeError("a Model cannot be pickled, its thread belongs to this process: load the model where it is to run")
 
 
-def _told(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns options as the native half takes them."""
+def _asked(prompt: object, options: Mapping[str, Any]) -> tuple[Native, dict[str, Any]]:
+    """Returns a prompt and its options as the native half takes them: the system message is a part of the prompt there."""
     found = dict(options)
+    held = asked(prompt, found.pop("system", None))
+    if found.get("json_schema") is not None:
+        found["json_schema"] = _schema(found["json_schema"])
     if found.get("transfer") is not None:
         found["transfer"] = handed(found["transfer"])
-    return found
+    return held, found
+
+
+def _schema(of: Any) -> str:
+    """Returns a schema as text: a model of pydantic has its own."""
+    if hasattr(of, "model_json_schema"):
+        of = of.model_json_schema()
+    return of if isinstance(of, str) else json.dumps(of)
 
 
 def _alone(each: object, errors: str) -> None:

@@ -2,7 +2,7 @@ from _typeshed import SupportsGetItem
 from os import PathLike
 from typing import Any, Final, SupportsFloat, SupportsIndex, final
 
-__all__ = ["__version__", "Bell", "Commit", "Evaluation", "Forward", "Model", "Prepared", "Reply", "Server", "Service", "Started", "Ticket", "Tokenizer", "Update", "cost", "doctor", "hidden", "logits", "open", "option_fields", "score"]
+__all__ = ["__version__", "Bell", "Commit", "Evaluation", "Forward", "Model", "Prepared", "Questions", "Reply", "Server", "Service", "Started", "Ticket", "Tokenizer", "Update", "cost", "decide", "doctor", "hidden", "logits", "open", "option_fields", "score", "tasks"]
 
 __version__: Final[str]
 """
@@ -69,10 +69,11 @@ class Commit:
 @final
 class Evaluation:
     """
-    The problems of tasks, the methods of one model, and the results.
+    The problems of tasks, rows of models and methods that answer them, and the results.
 
     It is made alike on every machine that takes part: `configuration` shows whether it was. A worker calls `answer`,
-    which loads the model at its first call; the keeper of the results calls `open`, `keep` and `finish`.
+    which loads the model at its first call; the keeper of the results calls `open`, `keep` and `finish`. A process that does
+    everything calls `begin`, `run` and `finish`.
     """
     def __len__(self, /) -> int:
         """
@@ -87,6 +88,11 @@ class Evaluation:
         Runs and judges items, `batch` of them at the same time; returns their lines of `results.jsonl` in the order of
         `items`.
         """
+    def begin(self, /, directory: str | PathLike[str] | None, library: str | PathLike[str], batch: SupportsIndex) -> int:
+        """
+        Opens a results directory, or makes it, or keeps results in memory, for `run`; `library` is the file of this module. Returns
+        how many items are missing.
+        """
     @property
     def configuration(self, /) -> str:
         """
@@ -100,9 +106,35 @@ class Evaluation:
         """
         Writes a line that `answer` returned, here or on another machine, to the directory that is open.
         """
+    @staticmethod
+    def of_runs(path: str | PathLike[str], text: str | None, model: str | None, keywords: "dict[str, Any]", *, seed: SupportsIndex, limit: SupportsIndex | None, maps: SupportsGetItem[int, tuple[str, str]], data: SupportsGetItem[int, tuple[str, str | PathLike[str]]], tasks: SupportsGetItem[int, str], rows: SupportsGetItem[int, str]) -> Evaluation:
+        """
+        Lays out a file of runs, a recipe by its name, or the text of such a file, whose name is then in errors alone. `model` is that
+        of rows that name none, `keywords` say where rows run that do not say it. `maps`, `data`, `tasks` and `rows` change it as the
+        flags of `demask-lab eval` do. No weights are read.
+        """
     def open(self, /, directory: str | PathLike[str]) -> list[int]:
         """
         Opens a results directory, or makes it; returns the numbers of the items that it lacks.
+        """
+    def records(self, /) -> list[str]:
+        """
+        Returns the lines of `results.jsonl` of an evaluation that is over.
+        """
+    def report(self, /, format: str, task: str | None, columns: SupportsGetItem[int, str]) -> str:
+        """
+        Returns the report of an evaluation that is over, in a form: `text`, `markdown`, `html`, `json`, `csv` or `latex`. The last two are
+        of one task, and may choose columns.
+        """
+    def run(self, /, batch: SupportsIndex, command: str, progress: Any | None) -> None:
+        """
+        Runs and judges all items that are missing, `batch` of them at the same time; models and rows take turns as in
+        `demask-lab eval`. `command` is what the results say of the call. `progress` is called with the number of items that are
+        made, and hears Ctrl-C.
+        """
+    def warnings(self, /) -> list[str]:
+        """
+        Returns the warnings about what the numbers hide.
         """
 
 @final
@@ -196,6 +228,36 @@ class Prepared:
     """
 
 @final
+class Questions:
+    """
+    The problems of a task in the words of a style.
+    """
+    def __len__(self, /) -> int:
+        """
+        Number of problems.
+        """
+    def __new__(cls, /, task: str, *, seed: SupportsIndex, limit: SupportsIndex | None, shots: SupportsIndex | None, shots_file: str | PathLike[str] | None, prompt_style: str | None, data: str | PathLike[str] | None, subject: str | None) -> Questions:
+        """
+        Reads the problems of a task.
+        """
+    def item(self, /, index: SupportsIndex) -> str:
+        """
+        A problem as JSON.
+        """
+    def judge(self, /, index: SupportsIndex, answer: str) -> str:
+        """
+        The verdict on an answer to a problem, as JSON.
+        """
+    def options(self, /) -> str:
+        """
+        Options of an answer that the task has, as JSON: its length and its stop texts.
+        """
+    def prompt(self, /, index: SupportsIndex) -> str:
+        """
+        The prompt of a problem as JSON: a list of messages, or a text that is continued as it is.
+        """
+
+@final
 class Reply:
     """
     A response on its way. Dropping it cancels its answers before the next forward.
@@ -219,7 +281,7 @@ class Server:
     """
     An HTTP server over an engine.
     """
-    def __new__(cls, /, service: Service, host: str | None, port: int | None, hosts: SupportsGetItem[int, str] | None, origins: SupportsGetItem[int, str]) -> Server:
+    def __new__(cls, /, service: Service, host: str | None, port: "int | None", hosts: SupportsGetItem[int, str] | None, origins: SupportsGetItem[int, str]) -> Server:
         """
         Listens on an address and serves. `hosts` are names of this host that requests may be sent to, `origins` those that pages
         of other sites may ask from.
@@ -427,6 +489,11 @@ def cost(model: str | PathLike[str] | None, like: str | None, settings: "dict[st
     Costs of an answer, as JSON: of a released shape (`like`), of a model's files, or of the built-in model.
     """
 
+def decide(engine: Model, prompt: "tuple[str, Any]", questions: str) -> str:
+    """
+    Answers questions about a prompt, which are JSON, as the answers are.
+    """
+
 def doctor(settings: "dict[str, Any]") -> str:
     """
     Abilities of this machine, as JSON. The measurement takes the processor for about a second.
@@ -458,4 +525,9 @@ def score(engine: Model, context: "tuple[str, Any]", continuation: str, how: tup
     """
     Judges how probable a text is behind a prompt. `how` is the number of draws, the scale of guidance, the seed, each with the
     library's default, and how many other tokens are reported in the place of each, if any.
+    """
+
+def tasks() -> str:
+    """
+    The tasks that have names, as JSON.
     """

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Union
 
 if TYPE_CHECKING:
     from ._transfer import Transfer
 
-__all__ = ["LoadOptions", "Options", "RequestBounds", "ServiceOptions"]
+__all__ = ["LoadOptions", "Options", "PromptOptions", "RequestBounds", "ServiceOptions"]
 
 
 class LoadOptions(TypedDict, total=False):
@@ -73,33 +73,52 @@ class Options(TypedDict, total=False):
     """
 
     gen_length: int | None
-    """Positions to decode: the canvas, which under full attention is an input of the answer."""
+    """Positions to decode: the canvas, which under full attention is an input of the answer. Default: the
+    model's."""
     max_tokens: int | None
     """Tokens that the answer may have at most."""
     block_length: int | None
-    """Positions of a block."""
+    """Positions of a block. Default: the model's."""
     steps: int | None
-    """Denoising steps over all blocks."""
+    """Denoising steps over all blocks. Default: one for each token."""
     remasking: str | None
-    """Ranking of predictions: `low_confidence`, `random`, `margin`, `entropy`, `left_to_right`, ..."""
+    """Ranking of predictions: `low_confidence`, `random`, `margin`, `entropy`, `left_to_right`, ... Default: the
+    model's."""
     schedule: str | None
-    """Rule by which steps share the masks: `even`, `dream`, `dream_total`, `linear`, `rnd1`."""
+    """Rule by which steps share the masks: `even`, `dream`, `dream_total`, `linear`, `rnd1`. Default: the
+    model's."""
     eps: float | None
-    """End of the time of schedule `dream`."""
+    """End of the time of schedule `dream`. Default: 0.001."""
     temperature: float | None
-    """Temperature of tokens; 0: the most probable one."""
+    """Temperature of tokens; 0: the most probable one. Default: mostly 0."""
     alg_temp: float | None
-    """Temperature of the order of commits; 0: the best first."""
+    """Temperature of the order of commits; 0: the best first. Default: 0."""
     top_p: float | None
-    """Probability kept by top-p filtering."""
+    """Probability kept by top-p filtering. Default: 1, all."""
     top_k: int | None
-    """Tokens kept by top-k filtering."""
+    """Tokens kept by top-k filtering. Default: 0, all."""
+    min_p: float | None
+    """Keep tokens that are at least this share as probable as the best one, at the temperature. Default: 0, all."""
+    logit_bias: Union[Mapping[int, float], Mapping[str, float], None]
+    """Numbers from -100 to 100 that are added to the logits of tokens."""
+    presence_penalty: float | None
+    """Number that is subtracted from the logit of each token that the answer has so far, from -2 to 2. Default:
+    0."""
+    frequency_penalty: float | None
+    """The same, once for each time that the answer has the token so far. Default: 0."""
+    repetition_penalty: float | None
+    """Number that the logit of each token of the prompt and of the answer so far is divided by, or multiplied with
+    if it is below 0. Default: 1."""
+    min_tokens: int | None
+    """Tokens that the answer has before it may end."""
+    bad_words: Union[str, Sequence[str], None]
+    """Texts that the answer has nowhere, not in a longer word either."""
     cfg_scale: float | None
-    """Scale of classifier-free guidance; 0: none."""
+    """Scale of classifier-free guidance; 0: none. Default: 0."""
     decoder: Union[str, Mapping[str, Any], None]
-    """Decoder, as `name` or `name:key=value,key=value`."""
+    """Decoder, as `name` or `name:key=value,key=value`. Default: the model's."""
     cache: Union[str, Mapping[str, Any], None]
-    """Cache policy, as `name` or `name:key=value,key=value`."""
+    """Cache policy, as `name` or `name:key=value,key=value`. Default: the model's."""
     top_logprobs: int | None
     """Most probable tokens whose log-probabilities are kept beside each committed token's own: 0 to 20."""
     guide: str | None
@@ -126,7 +145,35 @@ class Options(TypedDict, total=False):
     forward. Default: never."""
     split_special: bool | None
     """Read control tokens from the chat template alone; `false`: from the text of messages too. Default: true."""
+    regex: str | None
+    """Regular expression that the whole answer matches."""
+    choice: Union[str, Sequence[str], None]
+    """Texts of which the answer is one."""
+    json_schema: Union[Mapping[str, Any], type, str, bool, None]
+    """JSON schema (draft 2020-12) under which the answer is valid JSON; the name of a file, or the schema."""
+    json_object: bool | None
+    """The answer is a JSON object."""
+    json_space: str | None
+    """Space in JSON: `compact`, `spaced`, `pretty`. Default: spaced."""
+    constraint_before: str | None
+    """Text that the answer has before the constrained text."""
+    constraint_behind: str | None
+    """Text that the answer has after the constrained text."""
+    constraint_after: str | None
+    """Mark before the constrained text, which follows free text: `</think>`."""
+    constraint_confidence: str | None
+    """Confidence under a constraint: `raw` among all tokens, `allowed` among those that fit. Default: raw."""
+    deadline: str | None
+    """Answer under a constraint when `deadline_ms` are over: `settled`, the part that is; `complete`, filled with
+    what fits best of the last predictions. Default: settled."""
     seed: int | None
-    """Key of all randomness. Default: 0."""
-    transfer: Transfer | None
-    """A transfer rule of one's own, in the place of `decoder`."""
+    """Key of all randomness. Default: 0, in Python drawn where a temperature is above 0."""
+    transfer: Transfer | type[Transfer] | Callable[[], Transfer] | None
+    """A transfer rule of one's own, in the place of `decoder`: a class or a function makes one for each request."""
+
+
+class PromptOptions(Options, total=False):
+    """Options of an answer to a prompt, and what comes before the prompt."""
+
+    system: str | None
+    """System message before a prompt that is a text."""

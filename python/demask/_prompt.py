@@ -185,6 +185,21 @@ def is_many(prompt: object) -> TypeGuard[Sequence[Prompt]]:
     return not (prompt and isinstance(prompt[0], Mapping))
 
 
+def asked(prompt: object, system: object) -> Native:
+    """Returns a prompt with a system message before it in the form that the native half takes.
+
+    Raises what `native` does, `PromptError` for a prompt that the template does not put into words or that has roles of its own.
+    """
+    if system is None:
+        return native(prompt)
+    if not isinstance(prompt, str) or isinstance(prompt, Raw):
+        raise PromptError(
+            "system goes before a text, a user's message: omit it with demask.Raw, demask.Tokens and demask.Infill, and give a "
+            "conversation a first message {'role': 'system', 'content': ...}"
+        )
+    return "chat", [("system", text("system", system), "{}"), ("user", text("the prompt", prompt), "{}")]
+
+
 def native(prompt: object) -> Native:
     """Returns a prompt in the form that the native half takes.
 

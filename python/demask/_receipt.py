@@ -4,7 +4,53 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-__all__ = ["DecodingReceipt", "DeviceUse", "Guided", "MemoryUse", "Receipt", "Rounds", "Seconds"]
+from ._options import Options
+
+__all__ = [
+    "ConstraintCounts",
+    "ConstraintReceipt",
+    "DecodingReceipt",
+    "DeviceUse",
+    "Guided",
+    "MemoryUse",
+    "Receipt",
+    "Rounds",
+    "Seconds",
+    "Source",
+]
+
+
+class Source(TypedDict):
+    """What a constraint was made of, as receipts name it."""
+
+    kind: str
+    """`bad_words`, `regex`, `choice`, `json_object` or `json_schema`."""
+    hash: str
+    """Fingerprint of the language, the tokenizer and the options."""
+    narrowed: list[str]
+    """What accepts less than was asked for, with its place."""
+    ignored: list[str]
+    """What was read as a note."""
+
+
+class ConstraintCounts(TypedDict):
+    """What a constraint did in one request."""
+
+    forced: int
+    """Tokens that were committed because every answer has them."""
+    changed: int
+    """Tokens in whose place the network whose prediction was taken predicted another one."""
+    fallbacks: int
+    """Steps that took a single token because none of several still passed the rule's test."""
+
+
+class ConstraintReceipt(Source, ConstraintCounts):
+    """A constraint in a receipt."""
+
+    states: int
+    """States of the language."""
+    classes: int
+    """Classes of tokens that were found so far, by this request and others."""
 
 
 class Rounds(TypedDict):
@@ -56,10 +102,16 @@ class Seconds(TypedDict):
     """Inside the network."""
     guide: float
     """Inside the guide."""
+    first_token: float
+    """Wall time from the request to the first tokens that were final, others' parts included; `wall` where there
+    are none."""
     total: float
     """The whole answer, loading not included."""
     wall: float
     """Wall time from the request to its end, others' parts included: `total` if it ran alone."""
+    tokens_per_second: float
+    """Tokens a second of wall time: of a causal model those after the first ones, so that the time of the prompt
+    does not count, of others all tokens in all of the time."""
 
 
 class DeviceUse(TypedDict):
@@ -136,6 +188,8 @@ class _DecodingReceipt(TypedDict):
 class DecodingReceipt(_DecodingReceipt, total=False):
     """Methods, claims and counts of one session. Whoever runs the model adds seconds and memory."""
 
+    constraint: ConstraintReceipt
+    """The constraint that claims are under; absent without one."""
     given_up: int
     """Masks among the positions to decode that were given up when the time was over, or the memory; none if neither
     was."""
@@ -159,10 +213,15 @@ class DecodingReceipt(_DecodingReceipt, total=False):
 class _Receipt(DecodingReceipt):
     """What is always there."""
 
+    version: str
+    """Version of the program."""
     model: str
     """The model."""
     device: str
     """Device, tier, threads, element type."""
+    settings: Options
+    """Options of the answer that the other fields do not have, each with its value: with these fields enough to
+    decode alike. `steps` is among them only where a number was set."""
     guide_nfe: int
     """Forwards of the guide."""
     seconds: Seconds
@@ -177,6 +236,7 @@ class Receipt(_Receipt, total=False):
     more: str
     """How to get a longer answer, if this one was cut by its length; names of options stand in backticks."""
     note: str
-    """Reason why the method wins little on this model, if it is one that it was not trained for."""
+    """Reason why the method wins little on this model, if it is one that it was not trained for, or why a canvas of
+    this length may have a wrong answer."""
     guide: Guided
     """Counts of the guide, if there was one."""

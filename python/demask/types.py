@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ._decision import Decision, Decisions
 from ._generation import Commit, Logprob, PromptTokensDetails, Usage
 from ._http import HttpResponse, Service
 from ._native import Forward, Started, Update
-from ._options import RequestBounds, ServiceOptions
+from ._options import PromptOptions, RequestBounds, ServiceOptions
 from ._prompt import Message, Prompt
 from ._receipt import DeviceUse, Guided, MemoryUse, Receipt, Rounds, Seconds
 from ._score import Score
@@ -19,6 +20,8 @@ __all__ = [
     "AsyncStream",
     "Candidate",
     "Commit",
+    "Decision",
+    "Decisions",
     "DeviceUse",
     "Forward",
     "Frame",
@@ -28,6 +31,7 @@ __all__ = [
     "MemoryUse",
     "Message",
     "Prompt",
+    "PromptOptions",
     "PromptTokensDetails",
     "Receipt",
     "RequestBounds",

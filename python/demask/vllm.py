@@ -28,6 +28,14 @@ class SamplingParams:
     """Temperature of tokens; 0 takes the most probable one. (vLLM's default is 1.)"""
     top_p: float | None = None
     top_k: int | None = None
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] | None = None
+    min_tokens: int = 0
+    bad_words: list[str] | None = None
+    """Texts that the answer has nowhere, not in a longer word either. (vLLM's are tokens.)"""
     seed: int | None = None
     stop: Union[str, list[str], None] = None
     stop_token_ids: list[int] | None = None
@@ -52,7 +60,14 @@ class SamplingParams:
             "temperature": self.temperature,
             "top_p": None if self.top_p == 1.0 else self.top_p,
             "top_k": self.top_k if self.top_k is not None and self.top_k > 0 else None,
-            "seed": (self.seed or 0) + choice,
+            "min_p": self.min_p or None,
+            "presence_penalty": self.presence_penalty or None,
+            "frequency_penalty": self.frequency_penalty or None,
+            "repetition_penalty": None if self.repetition_penalty == 1.0 else self.repetition_penalty,
+            "logit_bias": self.logit_bias or None,
+            "min_tokens": self.min_tokens or None,
+            "bad_words": self.bad_words or None,
+            "seed": None if self.seed is None else self.seed + choice,
             "stop": stop or None,
             "stop_token_ids": self.stop_token_ids,
             "include_stop": (self.include_stop_str_in_output and bool(stop)) or None,

@@ -33,7 +33,7 @@ def binary() -> Callable[..., dict[str, Any]]:
         pytest.skip("DEMASK_BINARY does not name the demask binary")
 
     def run(*arguments: str) -> dict[str, Any]:
-        done = subprocess.run([path, "generate", "--json", *arguments], capture_output=True, text=True, check=True)
+        done = subprocess.run([path, "generate", "--json", *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 

@@ -132,6 +132,7 @@ def test_closing_ends_what_runs_and_then_all_is_refused() -> None:
         lambda: engine.service(),
         lambda: engine.logits([1]),
         lambda: engine.score(QUESTION, "7"),
+        lambda: engine.decide(QUESTION, [{"type": "predicate", "instructions": "Is it?"}]),
         lambda: asyncio.run(engine.http("GET", "/health")),
     ):
         with pytest.raises(demask.errors.Closed, match="load the model again"):

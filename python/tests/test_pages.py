@@ -108,6 +108,11 @@ def test_every_block_of_the_pages_runs(tmp_path: pathlib.Path, monkeypatch: pyte
         exec(compile(block, "docs/python.md", "exec"), namespace)
     [block] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     exec(compile(block, "README.md", "exec"), {})
+    guides = [path.read_text() for path in (ROOT / "docs/guides").glob("*.md")]
+    blocks = [block for guide in guides for block in re.findall(r"```python\n(.*?)```", guide, re.DOTALL)]
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "docs/guides", "exec"), {})
     for name in ("model", "llm"):
         getattr(namespace[name], "model", namespace[name]).close()
     assert "@@" not in page

@@ -90,9 +90,56 @@ def test_a_rule_that_goes_wrong_ends_its_request_alone(engine: demask.Model, ans
     assert engine.metrics()["leaks"] == 0 and engine.metrics()["networks"][0]["open"] == 0
 
 
+def test_a_class_or_a_function_makes_a_rule_for_each_request(engine: demask.Model) -> None:
+    made: list[Any] = []
+
+    class Counting(demask.Transfer):
+        """A rule with a memory: it takes as many as it was asked before."""
+
+        def __init__(self) -> None:
+            self.asked = 0
+            made.append(self)
+
+        def choose(self, step: demask.types.Step) -> Any:
+            assert step.forward == self.asked
+            self.asked += 1
+            return list(range(min(self.asked, len(step))))
+
+    batch = [question for question in questions(4)]
+    together = engine.generate(batch, transfer=Counting)
+    assert len(made) == 4 and all(rule.asked == answer.nfe for rule, answer in zip(made, together, strict=True))
+    apart = [engine.generate(question, transfer=lambda: Counting()) for question in batch]
+    assert [answer.tokens for answer in together] == [answer.tokens for answer in apart]
+    told = "one Counting for 4 requests, which would share what it keeps: give the class Counting, or a function"
+    with pytest.raises(TypeError, match=told):
+        engine.generate(batch, transfer=Counting())
+    rule = Counting()
+    with pytest.raises(TypeError, match="one Counting for 2 requests"):
+        engine.generate(batch[:2], each=[{"transfer": rule}, {"transfer": rule}])
+    assert engine.generate(QUESTION, transfer=rule).receipt["decoder"] == "custom:Counting"
+
+
+def test_calls_at_the_same_time_share_no_rule(engine: demask.Model) -> None:
+    async def both(*rules: Any) -> list[Any]:
+        asked = (engine.agenerate(question, transfer=rule) for question, rule in zip(questions(2), rules, strict=True))
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    class First(demask.Transfer):
+        def choose(self, step: demask.types.Step) -> Any:
+            return [0]
+
+    one = First()
+    found = asyncio.run(both(one, one))
+    told = "one First for 2 requests, which would share what it keeps: give the class First, or a function"
+    assert all(isinstance(error, demask.errors.HookError) and told in str(error.__cause__) for error in found), found
+    assert all(isinstance(answer, demask.Generation) for answer in asyncio.run(both(First, First)))
+    # One after the other is one request at a time.
+    assert engine.generate(QUESTION, transfer=one).tokens == engine.generate(QUESTION, transfer=one).tokens
+
+
 def test_what_is_no_rule_or_goes_with_none_is_refused(engine: demask.Model) -> None:
-    with pytest.raises(TypeError, match="make one"):
-        engine.generate(QUESTION, transfer=Threshold)
+    with pytest.raises(TypeError, match="made what is of type int, expected a subclass of demask.Transfer"):
+        engine.generate(QUESTION, transfer=lambda: 3)  # type: ignore[arg-type, return-value]
     with pytest.raises(TypeError, match="expected a subclass of demask.Transfer"):
         engine.generate(QUESTION, transfer=lambda step: [0])
     for name, kind in ((3, TypeError), ("two\nlines", ValueError)):

@@ -50,7 +50,7 @@ def test_the_native_half_has_what_its_stub_says_and_no_more() -> None:
                 assert told(getattr(kind, method)) == parameters(methods[method]), f"{name}.{method}"
 
 
-PUBLIC = (demask, demask.errors, demask.types, demask.vllm)
+PUBLIC = (demask, demask.errors, demask.lab, demask.types, demask.vllm)
 
 
 def test_everything_public_is_documented_and_typed() -> None:
@@ -69,12 +69,12 @@ def test_a_user_finds_about_20_names_and_the_rest_in_modules() -> None:
     assert len(demask.__all__) <= 20
     # Modules are not listed: `from demask import *` is to leave the standard library's `types` alone.
     shown = {name for name in vars(demask) if not name.startswith("_")} - {"annotations"}
-    assert shown == {*demask.__all__, "errors", "types", "vllm"}
+    assert shown == {*demask.__all__, "errors", "lab", "types", "vllm"}
 
 
 def test_no_default_of_the_library_is_written_again() -> None:
     # What a keyword is unless it is set, the declared settings say.
-    for method in ("serve", "service", "score"):
+    for method in ("serve", "service", "score", "decide"):
         given = inspect.signature(getattr(demask.Model, method)).parameters.values()
         numbers = [one for one in given if isinstance(one.default, (int, float)) and not isinstance(one.default, bool)]
         assert not numbers, f"{method}: {numbers}"
@@ -89,7 +89,7 @@ def test_no_default_of_the_library_is_written_again() -> None:
 def shape(value: Any, of: Any, where: str) -> None:
     """Refuses a value of JSON that is not of a type."""
     if typing.is_typeddict(of):
-        hints = typing.get_type_hints(of)
+        hints = typing.get_type_hints(of, localns={"Transfer": demask.Transfer})
         assert isinstance(value, dict) and of.__required_keys__ <= value.keys() <= hints.keys(), (where, value)
         for name, inner in value.items():
             shape(inner, hints[name], f"{where}.{name}")
@@ -99,7 +99,8 @@ def shape(value: Any, of: Any, where: str) -> None:
             shape(inner, typing.get_args(of)[0], where)
     elif typing.get_args(of):
         kinds = typing.get_args(of)
-        assert any(isinstance(value, kind) for kind in kinds), (where, value)
+        kinds = tuple(typing.get_origin(kind) or kind for kind in kinds)
+        assert isinstance(value, (*kinds, int) if float in kinds else kinds), (where, value)
     else:
         assert type(value) in ((int, float) if of is float else (of,)), (where, value)
 

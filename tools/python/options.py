@@ -19,13 +19,13 @@ HEAD = '''"""Options as types, for those who check them. Written by tools/python
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Union
 
 if TYPE_CHECKING:
     from ._transfer import Transfer
 
-__all__ = ["LoadOptions", "Options", "RequestBounds", "ServiceOptions"]
+__all__ = ["LoadOptions", "Options", "PromptOptions", "RequestBounds", "ServiceOptions"]
 
 '''
 
@@ -68,7 +68,10 @@ TYPES = {
     "switch": "bool | None",
     "text": "str | None",
     "texts": "Union[str, Sequence[str], None]",
+    # A model of pydantic is a class.
+    "document": "Union[Mapping[str, Any], type, str, bool, None]",
     "tokens": "Union[int, Sequence[int], None]",
+    "biases": "Union[Mapping[int, float], Mapping[str, float], None]",
     "word": "str | None",
     "method": "Union[str, Mapping[str, Any], None]",
     "path": "Union[str, os.PathLike[str], None]",
@@ -78,8 +81,15 @@ TYPES = {
 # Texts of the library that Python's paths are as well.
 PATHS = ("adapter",)
 
-TAIL = '''    transfer: Transfer | None
-    """A transfer rule of one's own, in the place of `decoder`."""
+TAIL = '''    transfer: Transfer | type[Transfer] | Callable[[], Transfer] | None
+    """A transfer rule of one's own, in the place of `decoder`: a class or a function makes one for each request."""
+
+
+class PromptOptions(Options, total=False):
+    """Options of an answer to a prompt, and what comes before the prompt."""
+
+    system: str | None
+    """System message before a prompt that is a text."""
 '''
 
 

@@ -14,11 +14,27 @@ import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILE = ROOT / "python/demask/_receipt.py"
-SOURCES = ("crates/decode/src/receipt.rs", "crates/demask/src/receipt.rs")
+SOURCES = (
+    "crates/decode/src/constraint/mod.rs",
+    "crates/decode/src/event.rs",
+    "crates/decode/src/receipt.rs",
+    "crates/demask/src/receipt.rs",
+)
 # The structs in the order in which the file needs them: a class is written before the one that names it.
-STRUCTS = ("Rounds", "Guided", "Seconds", "DeviceUse", "MemoryUse", "DecodingReceipt", "Receipt")
+STRUCTS = (
+    "Source",
+    "ConstraintCounts",
+    "ConstraintReceipt",
+    "Rounds",
+    "Guided",
+    "Seconds",
+    "DeviceUse",
+    "MemoryUse",
+    "DecodingReceipt",
+    "Receipt",
+)
 # What a type is in JSON.
-TYPES = {"String": "str", "&'static str": "str", "usize": "int", "u64": "int", "f64": "float", "bool": "bool"}
+TYPES = {"String": "str", "&'static str": "str", "usize": "int", "u64": "int", "f64": "float", "bool": "bool", "Options": "Options"}
 # The one field whose JSON its type writes itself (`impl Serialize for Exactness`): its names, and what each holds.
 CLAIM = (
     ("exactness", "str", "Claim about the tokens: `reference`, `lossless` or `approximate`."),
@@ -31,7 +47,11 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-__all__ = [{names}]
+from ._options import Options
+
+__all__ = [
+{names}
+]
 '''
 
 STRUCT = re.compile(r"((?:^///[^\n]*\n)+)(?:^#\[[^\n]*\n)*^pub struct (\w+) \{\n(.*?)^\}", re.DOTALL | re.MULTILINE)
@@ -107,7 +127,7 @@ def written() -> str:
     missing = [name for name in STRUCTS if name not in found]
     if missing:
         sys.exit(f"{' and '.join(SOURCES)} have no struct {', '.join(missing)}")
-    names = ", ".join(f'"{name}"' for name in sorted(STRUCTS))
+    names = "\n".join(f'    "{name}",' for name in sorted(STRUCTS))
     return HEAD.format(names=names) + "".join(classes(name, *found[name]) for name in STRUCTS)
 
 

@@ -107,8 +107,8 @@ def stubs(tools: pathlib.Path) -> None:
     """Refuses types of the native half that are not those of its code."""
     out = KEPT / "stubs"
     shutil.rmtree(out, ignore_errors=True)
-    # Of a build with symbols, which is where the types stand.
-    run(tools / "maturin", "generate-stubs", "--quiet", "--locked", "--profile", "release", "--out", out, cwd=SOURCES)
+    # Of a build with symbols, which is where the types are.
+    run(tools / "maturin", "generate-stubs", "--quiet", "--locked", "--profile", "profiling", "--out", out, cwd=SOURCES)
     written, kept = out / "demask/_native.pyi", SOURCES / "demask/_native.pyi"
     if os.environ.get("DEMASK_BLESS"):
         shutil.copyfile(written, kept)

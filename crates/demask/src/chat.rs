@@ -30,6 +30,39 @@ impl Chat {
         Self { options: Options::default(), kept: messages.len(), messages }
     }
 
+    /// Returns the system message, if there is one.
+    pub fn system(&self) -> Option<&str> {
+        self.messages[..self.kept].first().map(|message| message.content.as_str())
+    }
+
+    /// Sets the system message of the answers from now on; none takes it away.
+    pub fn set_system(&mut self, system: Option<&str>) {
+        let system = system.map(|text| Message::new("system", text));
+        let former = self.kept;
+        self.kept = system.iter().len();
+        self.messages.splice(..former, system);
+    }
+
+    /// Returns the number of turns so far: messages of the user with their answers.
+    pub fn turns(&self) -> usize {
+        (self.messages.len() - self.kept) / 2
+    }
+
+    /// Forgets the oldest turns.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn forget(&mut self, turns: usize) {
+        self.messages.drain(self.kept..self.kept + 2 * turns);
+    }
+
+    /// Takes the last turn back, and returns the message and its answer; none if nothing was said.
+    pub fn take_back(&mut self) -> Option<(String, String)> {
+        let start = self.messages.len().checked_sub(2).filter(|&start| start >= self.kept)?;
+        let mut turn = self.messages.drain(start..).map(|message| message.content);
+        turn.next().zip(turn.next())
+    }
+
     /// Returns the messages so far.
     pub fn messages(&self) -> &[Message] {
         &self.messages
@@ -37,7 +70,7 @@ impl Chat {
 
     /// Returns the conversation with another message of the user, which is not yet said.
     pub fn with(&self, message: impl Into<String>) -> Prompt {
-        Prompt::Chat(self.messages.iter().cloned().chain([Message::new("user", message)]).collect())
+        Prompt::from(self.messages.iter().cloned().chain([Message::new("user", message)]).collect::<Vec<_>>())
     }
 
     /// Notes a message of the user and its answer.

@@ -4,9 +4,6 @@ use std::collections::BTreeSet;
 
 use demask_checkpoint::ModelFiles;
 
-/// Positions of the blocks that the demo was trained with.
-pub(crate) const BLOCK_LENGTH: usize = 16;
-
 /// Returns the files of `demo/demo-llada`, which are part of the binary.
 pub fn files() -> ModelFiles {
     macro_rules! file {

@@ -156,7 +156,7 @@ impl Doctor {
         let (isa, threads) = (device.isa()?, device.thread_count()?);
         Ok(Self {
             cpu: Cpu {
-                model: system_line("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+                model: processor(),
                 tier: isa.tier().name(),
                 tiers: Isa::available().into_iter().map(|isa| isa.tier().name()).collect(),
                 threads,
@@ -223,6 +223,11 @@ fn ceilings(pool: &Pool, isa: Isa) -> Ceilings {
     }
 }
 
+/// Returns the name of the processor, or its architecture where the system does not say.
+pub fn processor() -> String {
+    system_line("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
 /// The value of the first line `key : value` of a system's file.
 fn system_line(file: &str, key: &str) -> Option<String> {
     let text = fs::read_to_string(file).ok()?;
@@ -265,7 +270,11 @@ fn fits(available: u64) -> Vec<Fits> {
         let device = DeviceOptions { device: DeviceChoice::Cpu, quantize, ..DeviceOptions::default() };
         let options = device.backend_options(Dtype::Bf16).ok()?;
         let spec = outline.info().spec();
-        Some(Footprint::of(spec, outline.stored(), &options, POSITIONS, std::slice::from_ref(&answer)).ok()?.total())
+        Some(
+            Footprint::of(spec, (outline.stored(), None), &options, POSITIONS, std::slice::from_ref(&answer))
+                .ok()?
+                .total(),
+        )
     };
     let format = |quantize| {
         let fitting = Like::all().filter(|&like| needs(like, quantize).is_some_and(|needed| needed <= available));

@@ -84,6 +84,11 @@ pub enum Error {
     /// Error: the text has no hole to fill.
     #[error("the text to fill has no hole: write <mask:N> where N tokens are missing")]
     NoHole,
+    /// Error: an answer is to begin with a message that no assistant said.
+    #[error(
+        "the last message is not the assistant's, which an answer could continue: add one, or leave out `continue_final_message`"
+    )]
+    NothingToContinue,
     /// A hole that cannot be read.
     #[error("\"{found}\" is not the size of a hole: write <mask:N> with N from 1 to the model's context")]
     BadHole {
@@ -111,6 +116,22 @@ pub enum Error {
         option: &'static str,
         /// Place and reason.
         why: &'static str,
+    },
+    /// A constraint that cannot be held to.
+    #[error("`{option}`: {text}")]
+    Constraint {
+        /// The option.
+        option: &'static str,
+        /// The mistake, in a line.
+        text: String,
+    },
+    /// A part of a question about a prompt that is not as expected.
+    #[error("`{param}`: {text}")]
+    Question {
+        /// Place of the part: `questions[2].choices[0]`.
+        param: String,
+        /// The mistake, in a line.
+        text: String,
     },
     /// The model knows no end token.
     #[error(
@@ -293,10 +314,13 @@ impl Error {
             | Self::NoTokens
             | Self::MaskInPrompt
             | Self::NoHole
+            | Self::NothingToContinue
             | Self::BadHole { .. }
             | Self::InfillUnsupported { .. }
             | Self::InfillLength { .. }
             | Self::Meaningless { .. }
+            | Self::Constraint { .. }
+            | Self::Question { .. }
             | Self::NoEnd { .. }
             | Self::GuideNotCausal { .. }
             | Self::GuideWithoutTokenizer { .. }

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use demask_checkpoint::StoredWeights;
+use demask_checkpoint::{AdapterFacts, AdapterMatrix, StoredWeights};
 use demask_model::{
-    AdapterUse, ArchSpec, LayerRole, Packing, Role, WeightError, attention_shape, expected_tensors, sequence_pages,
-    workspace_shape,
+    ArchSpec, LayerRole, Packing, Role, WeightError, attention_shape, expected_tensors, sequence_pages, workspace_shape,
 };
 use demask_step::SequenceNeeds;
-use demask_tensor::{Dtype, StoredTensor, WorkspaceShape};
+use demask_tensor::{Dtype, WorkspaceShape};
 
 use crate::{BackendOptions, WeightChoice};
 
@@ -24,14 +23,14 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// Returns that of a model whose weights are stored in these types, with joined steps of up to `row_budget` rows and
-    /// sequences with these needs.
+    /// Returns that of a model whose weights are stored in these types, perhaps with an adapter, with joined steps of up to
+    /// `row_budget` rows and sequences with these needs.
     ///
     /// # Errors
     /// If a tensor is missing.
     pub fn of(
         spec: &ArchSpec,
-        stored: &BTreeMap<Role, Dtype>,
+        (stored, adapter): (&BTreeMap<Role, Dtype>, Option<&AdapterFacts>),
         options: &BackendOptions,
         row_budget: usize,
         sequences: &[SequenceNeeds],
@@ -41,8 +40,8 @@ impl Footprint {
             pages as u64 * options.page_bytes(&attention_shape(spec), spec.layers, spec.hidden, kind)
         });
         Ok(Self {
-            weights: WeightBytes::of(spec, stored, options)?.total(),
-            workspace: options.workspace_bytes(&workspace_shape(spec, row_budget, sequences)),
+            weights: WeightBytes::of(spec, (stored, adapter), options)?.total(),
+            workspace: options.workspace_bytes(&workspace_with(spec, adapter, row_budget, sequences)),
             cache: cache.sum(),
         })
     }
@@ -58,15 +57,7 @@ impl Footprint {
         row_budget: usize,
         sequences: &[SequenceNeeds],
     ) -> Result<Self, WeightError> {
-        let plain = Self::of(spec, &source.stored(), options, row_budget, sequences)?;
-        let workspace = workspace_of_files(spec, source, row_budget, sequences);
-        if workspace.adapter_rank == 0 {
-            return Ok(plain);
-        }
-        let bytes = |matrix: StoredTensor<'_>| options.matrix_bytes(matrix.dtype(), matrix.rows(), matrix.columns());
-        let adapters: u64 = source.adapters().map(|adapter| bytes(adapter.a) + bytes(adapter.b)).sum();
-        let weights = plain.weights.saturating_add(adapters);
-        Ok(Self { weights, workspace: options.workspace_bytes(&workspace), ..plain })
+        Self::of(spec, (&source.stored(), source.adapter_facts()), options, row_budget, sequences)
     }
 
     /// Returns all of it.
@@ -75,14 +66,14 @@ impl Footprint {
     }
 }
 
-/// Returns the workspace of a model in files, with what an adapter beside the weights takes.
-pub(crate) fn workspace_of_files(
+/// Returns the workspace of a model, with what an adapter beside the weights takes.
+pub(crate) fn workspace_with(
     spec: &ArchSpec,
-    source: &StoredWeights,
+    adapter: Option<&AdapterFacts>,
     row_budget: usize,
     sequences: &[SequenceNeeds],
 ) -> WorkspaceShape {
-    let beside = source.adapter_facts().filter(|facts| facts.usage != AdapterUse::Merged);
+    let beside = adapter.filter(|facts| !facts.beside().is_empty());
     let adapter_rank = beside.map_or(0, |facts| facts.ranks[1]);
     WorkspaceShape { adapter_rank, ..workspace_shape(spec, row_budget, sequences) }
 }
@@ -92,7 +83,7 @@ pub(crate) fn workspace_of_files(
 pub struct WeightBytes {
     /// The embedding table, of which a forward reads a row for each of its own.
     pub embedding: u64,
-    /// Q, K, V and the projection behind attention, with their norms and biases.
+    /// Q, K, V and the projection after attention, with their norms and biases.
     pub projections: u64,
     /// The MLPs with their norms, routers and what all rows take.
     pub mlp: u64,
@@ -103,11 +94,15 @@ pub struct WeightBytes {
 }
 
 impl WeightBytes {
-    /// Returns those of an architecture whose weights are stored in these types.
+    /// Returns those of an architecture whose weights are stored in these types, perhaps with an adapter.
     ///
     /// # Errors
     /// If a tensor is missing.
-    pub fn of(spec: &ArchSpec, stored: &BTreeMap<Role, Dtype>, options: &BackendOptions) -> Result<Self, WeightError> {
+    pub fn of(
+        spec: &ArchSpec,
+        (stored, adapter): (&BTreeMap<Role, Dtype>, Option<&AdapterFacts>),
+        options: &BackendOptions,
+    ) -> Result<Self, WeightError> {
         let stored = |role| stored.get(&role).copied().ok_or(WeightError::Missing(role));
         let mut bytes = Self::default();
         for tensor in expected_tensors(spec) {
@@ -133,6 +128,10 @@ impl WeightBytes {
         if spec.tied {
             let head = options.matrix_bytes(stored(Role::Embedding)?, spec.vocabulary, spec.hidden);
             bytes.head = bytes.head.saturating_add(head);
+        }
+        for &AdapterMatrix { part, dtype, rows, columns } in adapter.map_or(&[][..], AdapterFacts::beside) {
+            let module = bytes.module(Role::Layer(0, part));
+            *module = module.saturating_add(options.matrix_bytes(dtype, rows, columns));
         }
         Ok(bytes)
     }

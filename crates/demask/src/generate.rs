@@ -1,14 +1,14 @@
 //! An answer, and how it is made of a request that is done.
 
-use std::{fmt, ops::Range};
+use std::{fmt, ops::Range, time::Duration};
 
 use demask_decode::{Finish, GuideCounts, Session};
-use demask_engine::Request;
-use demask_step::{DeviceMemory, MemoryMeter, Position, TokenId};
+use demask_engine::{FirstTokens, Request};
+use demask_step::{DeviceMemory, Mask, MemoryMeter, Position, TokenId};
 
 use crate::{
-    ModelInfo, TokenLogprob,
-    receipt::{DeviceUse, Guided, MemoryUse, Receipt, Seconds, forget_peak_memory, peak_memory},
+    Chosen, ModelInfo, TokenLogprob,
+    receipt::{DeviceUse, Guided, MemoryUse, Receipt, Seconds, VERSION, forget_peak_memory, peak_memory},
 };
 
 /// An answer.
@@ -64,7 +64,8 @@ impl ModelInfo {
     pub(crate) fn generation(&self, mut request: Box<Request>) -> Option<Generation> {
         let (prepared, spent, bytes, guide) =
             (request.prepared(), request.spent().clone(), request.bytes(), request.guide());
-        let more = request.when_cut().map(str::to_owned);
+        let chosen = Chosen::of(&request);
+        let (more, settings) = chosen.map(|chosen| (chosen.when_cut(), chosen.beside_receipt())).unwrap_or_default();
         let (session, text) = request.answer()?;
         let (holes, hole_positions) = (text.hole_texts(session), text.holes().to_vec());
         let (text, stop_text) = text.take(session);
@@ -80,8 +81,13 @@ impl ModelInfo {
         } else {
             more.filter(|_| output.finish == Finish::Length)
         };
-        let seconds = |network: usize| spent.networks.get(network).map_or(0.0, std::time::Duration::as_secs_f64);
+        let seconds = |network: usize| spent.networks.get(network).map_or(0.0, Duration::as_secs_f64);
         let machine = self.machine.get();
+        let wall = prepared + spent.wall;
+        let first = spent.first.map(|first| FirstTokens { wall: prepared + first.wall, ..first });
+        let generated = session.generated();
+        // A text with holes is as long as it was given.
+        let canvas = if hole_positions.is_empty() { session.layout().gen_length() } else { 0 };
         Some(Generation {
             text,
             holes,
@@ -91,12 +97,14 @@ impl ModelInfo {
             end_token: (output.finish == Finish::Eos).then(|| output.tokens.last().copied()).flatten(),
             stop_text,
             prompt_tokens: session.layout().response(),
-            generated_tokens: session.generated(),
+            generated_tokens: generated,
             receipt: Receipt {
+                version: VERSION.to_owned(),
                 model: self.name().to_owned(),
                 device: machine.map(|machine| machine.device.clone()).unwrap_or_default(),
-                note: self.untrained_masks(&decoding.decoder),
+                note: self.untrained_masks(&decoding.decoder).or_else(|| self.long_canvas(canvas)),
                 decoding,
+                settings,
                 more,
                 guide_nfe: session.counts().guide.nfe,
                 guide: self.guided(session, guide),
@@ -104,8 +112,14 @@ impl ModelInfo {
                     load: self.load_time().as_secs_f64(),
                     model: seconds(0),
                     guide: seconds(1),
+                    first_token: first.map_or(wall, |first| first.wall).as_secs_f64(),
                     total: (prepared + spent.total).as_secs_f64(),
-                    wall: (prepared + spent.wall).as_secs_f64(),
+                    wall: wall.as_secs_f64(),
+                    tokens_per_second: tokens_per_second(
+                        generated,
+                        wall,
+                        first.filter(|_| self.facts().mask == Mask::Causal),
+                    ),
                 },
                 memory: MemoryUse {
                     weights: self.weight_bytes(),
@@ -151,5 +165,31 @@ impl ModelInfo {
             rejected,
             acceptance: if decided == 0 { 0.0 } else { accepted as f64 / decided as f64 },
         })
+    }
+}
+
+/// Returns the tokens a second of an answer that took `wall`: those after the first ones where these are given.
+fn tokens_per_second(tokens: usize, wall: Duration, first: Option<FirstTokens>) -> f64 {
+    let (tokens, time) = match first {
+        Some(first) if tokens > first.tokens => (tokens - first.tokens, wall.saturating_sub(first.wall)),
+        _ => (tokens, wall),
+    };
+    let seconds = time.as_secs_f64();
+    if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_the_prompt_is_no_part_of_a_causal_model_s_speed() {
+        let seconds = Duration::from_secs;
+        let first = |tokens, wall| Some(FirstTokens { tokens, wall: seconds(wall) });
+        assert_eq!(tokens_per_second(9, seconds(6), first(1, 2)), 2.0);
+        assert_eq!(tokens_per_second(9, seconds(3), None), 3.0);
+        // All tokens are the first ones: nothing but the whole time is known.
+        assert_eq!(tokens_per_second(8, seconds(4), first(8, 4)), 2.0);
+        assert_eq!(tokens_per_second(0, seconds(0), None), 0.0);
     }
 }

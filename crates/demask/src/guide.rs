@@ -92,7 +92,7 @@ impl Words {
         options: &Options,
     ) -> Result<Vec<TokenId>, Error> {
         Ok(match prompt {
-            Prompt::Chat(messages) => guide.chat_ids(messages, options)?,
+            Prompt::Chat(chat) => guide.chat_ids(chat, options)?,
             Prompt::Raw(text) => self.guide.encode(text, true)?,
             Prompt::Infill(_) | Prompt::Segments(_) => {
                 let segments = prompt.segments()?;

@@ -11,7 +11,7 @@ use demask_model::{Inspect, Inspection};
 use demask_step::{OpenError, TokenId};
 
 use crate::{
-    Error, Generation, Likelihood, LikelihoodOptions, ModelInfo, Options, Prompt, TraceLine,
+    Decisions, Error, Generation, Likelihood, LikelihoodOptions, ModelInfo, Options, Prompt, Question, TraceLine,
     likelihood::LikelihoodTask,
     receipt::DeviceUse,
     trace::{TokenTexts, Tracer},
@@ -134,6 +134,29 @@ impl Handle {
     ) -> Result<Likelihood, Error> {
         let (context, continuation) = self.info.pair(&prompt.into(), continuation)?;
         self.log_likelihood(&context, &continuation, options)
+    }
+
+    /// Answers questions about a prompt, each by one of given choices, with the probability of every choice. Nothing is
+    /// generated, and nothing is drawn. A model that sees everything answers all questions on one canvas: one forward judges the
+    /// first token of every choice of all questions, and one more each beginning that choices of several tokens have.
+    ///
+    /// ```
+    /// # use demask::{Model, Question, QuestionKind};
+    /// let kind = QuestionKind::Choice(["5", "7", "9"].map(str::to_owned).to_vec());
+    /// let question = Question::new("3+4=7 pears.\nThe final answer is", kind);
+    /// let found = Model::demo()?.decide("Ada has 3 pears. Ben gives Ada 4 more. How many in the end?", &[question])?;
+    /// let answer = &found.answers[0];
+    /// assert_eq!((answer.choices[answer.choice].as_str(), found.forwards), ("7", 1));
+    /// assert!(answer.confidence() > 0.9 && answer.mass > 0.9);
+    /// # Ok::<(), demask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If there is no question, a question or its choices are not what they have to be, or all of it does not fit.
+    pub fn decide(&self, prompt: impl Into<Prompt>, questions: &[Question]) -> Result<Decisions, Error> {
+        let form = self.info.form(&prompt.into(), questions)?;
+        let found = self.judged(&|rows| self.info.deciding(&form, rows), &mut || true)?;
+        Ok(form.questions.answered(&found))
     }
 
     /// Answers a prompt, and returns the answer and its trace: the canvas, commits and steps.
@@ -349,11 +372,20 @@ impl Handle {
         options: &LikelihoodOptions,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<Likelihood>, Error> {
+        self.judged(&|rows| self.info.likelihoods(pairs, options, rows), go_on)
+    }
+
+    /// Waits for likelihoods; `task` makes what is judged, for so many rows side by side.
+    fn judged(
+        &self,
+        task: &dyn Fn(usize) -> Result<LikelihoodTask, Error>,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Likelihood>, Error> {
         let mut rows = self.info.rows();
         loop {
-            let task = self.info.likelihoods(pairs, options, rows)?;
+            let task = task(rows)?;
             let side_by_side = task.side_by_side();
-            let mut judged = self.judge(task, Class::default());
+            let mut judged = self.judge(task, Class::default(), |found| found);
             for event in judged.by_ref() {
                 if matches!(event, Event::Progress { .. }) && !go_on() {
                     return Err(Error::Interrupted);
@@ -379,16 +411,40 @@ impl Handle {
         class: Class,
         salt: Option<&str>,
     ) -> Result<RequestHandle<Vec<Likelihood>>, Error> {
-        Ok(self.judge(self.info.likelihoods(pairs, options, self.info.rows())?.salted(salt), class))
+        let task = self.info.likelihoods(pairs, options, self.info.rows())?;
+        Ok(self.judge(task.salted(salt), class, |found| found))
     }
 
-    pub(crate) fn judge(&self, task: LikelihoodTask, class: Class) -> RequestHandle<Vec<Likelihood>> {
+    /// Submits questions about a prompt to be answered, as one request. What a causal model computed of the prompt is shared
+    /// with requests of the same salt alone; those without one share with each other.
+    ///
+    /// # Errors
+    /// As [`decide`](Self::decide). Later errors are the result's.
+    pub fn submit_decisions(
+        &self,
+        prompt: &Prompt,
+        questions: &[Question],
+        class: Class,
+        salt: Option<&str>,
+    ) -> Result<RequestHandle<Decisions>, Error> {
+        let form = self.info.form(prompt, questions)?;
+        let task = self.info.deciding(&form, self.info.rows())?;
+        Ok(self.judge(task.salted(salt), class, move |found| form.questions.answered(&found)))
+    }
+
+    /// Submits what is judged; `read` makes the result of the likelihoods.
+    pub(crate) fn judge<T>(
+        &self,
+        task: LikelihoodTask,
+        class: Class,
+        read: impl FnOnce(Vec<Likelihood>) -> T + Send + 'static,
+    ) -> RequestHandle<T> {
         let mut request = Request::new(task);
         request.set_class(class);
         let on = self.info.networks(&request);
-        self.engine.submit(request, &on, |request| {
+        self.engine.submit(request, &on, move |request| {
             let seconds = request.spent().networks.iter().map(std::time::Duration::as_secs_f64).sum();
-            Some(request.job_as::<LikelihoodTask>()?.likelihoods(seconds))
+            Some(read(request.job_as::<LikelihoodTask>()?.likelihoods(seconds)))
         })
     }
 

@@ -11,14 +11,7 @@ use demask_engine::NetworkId;
 use demask_model::{AdapterUse, ArchSpec};
 use demask_step::{Mask, MemoryMeter, TokenId};
 
-use crate::{Error, bridge::Bridge};
-
-/// Lengths that a model works best with, where it differs from what the engine would choose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Defaults {
-    /// Positions of a block.
-    pub block_length: Option<usize>,
-}
+use crate::{Error, bridge::Bridge, languages::Languages};
 
 /// Parts of a model but its weights: enough to turn a prompt into a session.
 pub struct ModelInfo {
@@ -26,11 +19,12 @@ pub struct ModelInfo {
     pub(crate) facts: ModelFacts,
     /// Texts of the control tokens.
     controls: Vec<String>,
-    pub(crate) defaults: Defaults,
     /// Memory for K/V beside the weights, where there is a machine to run on; none of a shape alone.
     pub(crate) free_memory: Option<u64>,
     /// Guides, in the order in which they were added.
     pub(crate) guides: Vec<Guide>,
+    /// Languages of constraints over its tokens.
+    pub(crate) languages: Languages,
     /// Place where it runs, once its weights are loaded.
     pub(crate) machine: OnceLock<Machine>,
 }
@@ -84,9 +78,9 @@ impl ModelInfo {
             facts,
             controls,
             text,
-            defaults: Defaults::default(),
             free_memory: None,
             guides: Vec::new(),
+            languages: Languages::default(),
             machine: OnceLock::new(),
         }
     }
@@ -142,11 +136,6 @@ impl ModelInfo {
     /// Returns the bytes for K/V beside the weights: those that were left when it was loaded; 0 of a shape alone.
     pub fn free_memory(&self) -> u64 {
         self.free_memory.unwrap_or(0)
-    }
-
-    /// Lengths it works best with.
-    pub fn defaults(&self) -> Defaults {
-        self.defaults
     }
 
     /// Returns what about the checkpoint is odd but not wrong.

@@ -83,8 +83,27 @@ impl ModelInfo {
         named.filter(|&length| length > 0).unwrap_or_else(|| of_family.min(fits))
     }
 
+    /// Returns the positions of a block that the checkpoint's own `generation_config.json` names (`block_length`) for canvases
+    /// under full attention; none where it names none, and elsewhere, where blocks are a part of the network.
+    pub fn recommended_block_length(&self) -> Option<usize> {
+        let named = self.text.generation.block_length.and_then(|length| usize::try_from(length).ok());
+        named.filter(|&length| length > 0 && self.facts().mask == Mask::Full)
+    }
+
+    /// Returns what to say of a canvas that is far longer than the model is made for: under full attention its length is no
+    /// bound but an input, and other answers come of it.
+    pub fn long_canvas(&self, length: usize) -> Option<String> {
+        let recommended = self.recommended_length();
+        (self.facts().mask == Mask::Full && length > 2 * recommended).then(|| {
+            format!(
+                "`gen_length` {length} is an input, which every position sees, and this model is made for {recommended}: answers \
+                 may be wrong; `max_tokens` bounds an answer and changes nothing else"
+            )
+        })
+    }
+
     /// Returns how many positions are decoded by default, where the prompt leaves room for them: under causal
-    /// attention as many as the context and the memory hold, since nothing is decoded behind an end.
+    /// attention as many as the context and the memory hold, since nothing is decoded after an end.
     pub fn default_gen_length(&self) -> usize {
         self.default_length().0
     }
@@ -101,7 +120,7 @@ impl ModelInfo {
         if holds < facts.context { (holds, Limit::Memory) } else { (facts.context, Limit::Context) }
     }
 
-    /// Chooses the length of the answer to a prompt of `prompt` tokens. `tail` positions behind it are fixed.
+    /// Chooses the length of the answer to a prompt of `prompt` tokens. `tail` positions after it are fixed.
     ///
     /// `gen_length` asks for a canvas; `max_tokens` is a bound, which the context may make smaller, and sets the canvas where
     /// that costs the answer nothing.
@@ -143,7 +162,7 @@ impl ModelInfo {
     }
 
     /// Rounds a canvas of default length up to the blocks that were asked for. Only full attention needs it: blocks of
-    /// others may end behind the answer.
+    /// others may end after the answer.
     fn whole_blocks(&self, canvas: usize, room: usize, tail: usize, options: &Options) -> Result<usize, Error> {
         let Some(block) = options.block_length.filter(|&block| block > 0 && self.facts().mask == Mask::Full) else {
             return Ok(canvas);
@@ -189,6 +208,8 @@ mod tests {
             assert_eq!(demo(model).recommended_length(), expected, "{model}");
         }
         assert_eq!(ModelInfo::demo().unwrap().recommended_length(), 64);
+        assert_eq!(demo("demo-llada").recommended_block_length(), Some(16));
+        assert_eq!(demo("demo-dream").recommended_block_length(), None);
         // A model that sees fewer positions than its family's others is made for fewer: no file has to say so.
         let mut small = demo("demo-dream");
         small.text.generation.max_new_tokens = None;

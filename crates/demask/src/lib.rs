@@ -27,7 +27,10 @@ mod bridge;
 mod builder;
 mod by_hand;
 mod chat;
+mod chosen;
+mod constrain;
 pub mod costs;
+mod decision;
 #[cfg(feature = "demo")]
 pub mod demo;
 mod device;
@@ -40,7 +43,9 @@ mod guide;
 mod handle;
 mod info;
 mod kept;
+mod languages;
 mod length;
+mod like;
 mod likelihood;
 mod load;
 mod load_options;
@@ -48,17 +53,21 @@ mod logprob;
 mod model;
 mod opened;
 mod options;
+pub mod parts;
 pub mod plain;
 mod prepare;
 mod prompt;
 pub mod receipt;
 pub mod record;
+pub mod seed;
 pub mod trace;
 
 pub use bridge::Bridge;
 pub use builder::Builder;
 pub use by_hand::ModelByHand;
 pub use chat::Chat;
+pub use chosen::Chosen;
+pub use decision::{Decision, Decisions, MOST_CHOICES, MOST_QUESTIONS, Question, QuestionKind};
 pub use demask_checkpoint::{AdapterChoice, FamilyChoice, Message, Tokenizer};
 pub use demask_decode::{CacheSpec, DecoderSpec, Exactness, Finish, Registry, StopRule};
 pub use demask_engine::{Class, Event, Pulse, Request, RequestHandle, Started, Tenant};
@@ -71,16 +80,17 @@ pub use error::{Error, ModelError};
 pub use footprint::{Footprint, TooLarge, WeightBytes};
 pub use generate::Generation;
 pub use handle::Handle;
-pub use info::{Defaults, ModelInfo};
+pub use info::ModelInfo;
 pub use kept::KeptMatrices;
+pub use like::{Like, NotAlike};
 pub use likelihood::{Likelihood, LikelihoodOptions, LikelihoodTask};
 pub use load::{DEFAULT_ROW_BUDGET, LoadObserver, LoadProgress};
 pub use load_options::LoadOptions;
 pub use logprob::TokenLogprob;
 pub use model::Model;
 pub use opened::Opened;
-pub use options::Options;
-pub use prompt::{Prompt, Segment};
+pub use options::{JsonSchema, Options};
+pub use prompt::{Conversation, Prompt, Segment};
 pub use receipt::Receipt;
 pub use trace::TraceLine;
 
@@ -89,7 +99,7 @@ pub use trace::TraceLine;
 pub mod methods {
     pub use demask_decode::{
         CanvasSpec, Commit, Layout, Memory, ModelFacts, OptionsError, Remasking, SessionOptions, Setup, caches, canvas,
-        methods::*, parameters, schedule, spec, transfer,
+        methods::*, parameters, registry::RegistryError, schedule, spec, transfer,
     };
     pub use demask_step as step;
 }

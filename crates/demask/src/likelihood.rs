@@ -7,20 +7,26 @@
 //!
 //! Continuations that are compared share what they have in common: a canvas that several draws or several of them ask for runs
 //! once, and an autoregressive model reads a context once. What all of them begin with, it shares with other requests too.
+//!
+//! The choices of a decision are continuations without draws: their tokens are judged one after the other, in slots that are
+//! masks until a token is written there.
 
 mod draws;
 mod plan;
 
 use demask_checkpoint::MaskDraws;
+use demask_decode::{Layout, ModelFacts};
 use demask_engine::cache_salt;
 use demask_step::{
-    Blend, BlendWith, ForwardInput, Job, Mask, Need, Pending, Position, Predictions, Prefix, SequenceNeeds, TokenId,
+    Blend, BlendWith, BlockRules, ForwardInput, Job, Mask, Need, Pending, Position, Predictions, Prefix, SequenceNeeds,
+    TokenId,
 };
 
 pub use self::plan::Likelihood;
+pub(crate) use self::plan::{Slot, Text};
 use self::{
     draws::{Dice, Draw, dream_draws, llada_draws},
-    plan::{Canvas, Plan, Text},
+    plan::{Canvas, Pass, Plan},
 };
 use crate::{Error, ModelInfo, Options, Prompt, TokenLogprob};
 
@@ -52,9 +58,9 @@ impl ModelInfo {
         if let Prompt::Tokens(ids) = prompt {
             return Ok((ids.clone(), self.tokenizer()?.encode(continuation, false)?));
         }
-        let (mut all, context) = if let Prompt::Chat(messages) = prompt {
+        let (mut all, context) = if let Prompt::Chat(chat) = prompt {
             let options = Options::default();
-            let mut words = self.rendered(messages, &options)?;
+            let mut words = self.rendered(chat, &options)?;
             let length = words.text.trim_end_matches(' ').len();
             let mut context = words.clone();
             context.text.truncate(length);
@@ -98,11 +104,39 @@ impl ModelInfo {
             let draws: Vec<_> = texts.iter().map(|text| drawn(conventions.draws, text.judged.len(), options)).collect();
             Plan::hiding(&texts, &draws)
         };
-        let mask = facts.mask_id.filter(|_| facts.mask == Mask::Full);
         let options = LikelihoodOptions { top: self.alternatives("top", options.top)?, ..*options };
-        let (attention, shift) = (facts.mask, facts.shift as usize);
-        Ok(LikelihoodTask::new(Asked { texts, mask, attention, shift, options }, plan, rows))
+        Ok(LikelihoodTask::new(Asked::new(facts, texts, options), plan, rows))
     }
+
+    /// Gets the choices of slots ready to be judged, each a text that has it in its slot. A model that sees everything has all
+    /// slots in each text, and one that does not has its slot at a text's end, up to whole blocks.
+    pub(crate) fn chained(&self, texts: Vec<Text>, slots: &[Slot], rows: usize) -> LikelihoodTask {
+        let facts = self.facts();
+        let plan = if facts.mask == Mask::Causal {
+            Plan::reading(&texts, facts.shift as usize)
+        } else {
+            Plan::chaining(&texts, slots, |slot, position| pass(facts, &texts[slot.texts.start], slot, position))
+        };
+        LikelihoodTask::new(Asked::new(facts, texts, LikelihoodOptions::default()), plan, rows)
+    }
+}
+
+/// The blocks in which a model decodes so many positions from a start on, the last one up to its end.
+pub(crate) fn whole_blocks(facts: &ModelFacts, start: usize, length: usize) -> Layout {
+    Layout::blocks_of(start, length, facts.mask, BlockRules { ends_short: false, ..facts.blocks })
+}
+
+/// The forward that predicts a position of a slot, as one that decodes the slot has it.
+fn pass(facts: &ModelFacts, text: &Text, slot: &Slot, position: usize) -> Pass {
+    if facts.mask == Mask::Full {
+        return Pass { rows: 0..text.tokens.len(), attention: Mask::Full, shift: None };
+    }
+    let layout = whole_blocks(facts, slot.places.start, slot.places.len());
+    let block = layout.block(layout.block_of(position as Position));
+    if facts.blocks.seeds && block.start as usize == position && position > 0 {
+        return Pass { rows: 0..position, attention: layout.attention().stored(), shift: Some(1) };
+    }
+    Pass { rows: 0..block.end as usize, attention: layout.attention().in_block(block.start), shift: None }
 }
 
 /// The draws of a continuation of this length; one that masks nothing says nothing.
@@ -157,10 +191,10 @@ fn check(
 }
 
 /// Counts the leading tokens that all texts have.
-fn common(texts: &[Text]) -> usize {
-    let Some((first, others)) = texts.split_first() else { return 0 };
-    let with = |other: &Text| first.tokens.iter().zip(&other.tokens).take_while(|(one, other)| one == other).count();
-    others.iter().map(with).min().unwrap_or(first.tokens.len())
+pub(crate) fn common<'t>(mut texts: impl Iterator<Item = &'t [TokenId]>) -> usize {
+    let Some(first) = texts.next() else { return 0 };
+    let with = |other: &[TokenId]| first.iter().zip(other).take_while(|(one, other)| one == other).count();
+    texts.map(with).min().unwrap_or(first.len())
 }
 
 /// What the network is asked.
@@ -176,6 +210,11 @@ struct Asked {
 }
 
 impl Asked {
+    fn new(facts: &ModelFacts, texts: Vec<Text>, options: LikelihoodOptions) -> Self {
+        let mask = facts.mask_id.filter(|_| facts.mask != Mask::Causal);
+        Self { texts, mask, attention: facts.mask, shift: facts.shift as usize, options }
+    }
+
     /// Alternatives of each token.
     fn top(&self) -> usize {
         self.options.top.unwrap_or(0)
@@ -183,13 +222,15 @@ impl Asked {
 
     /// Fills a canvas's request.
     fn fill(&self, canvas: &Canvas, request: &mut ForwardInput) {
-        let (Canvas { text, rows, predict, .. }, plan) = (canvas, &mut request.plan);
+        let (Canvas { text, pass, hidden, predict, .. }, plan) = (canvas, &mut request.plan);
+        let rows = &pass.rows;
         request.tokens.clear();
         request.tokens.extend_from_slice(&self.texts[*text].tokens[rows.clone()]);
         plan.clear();
         plan.live.set_range(rows.start as Position..rows.end as Position);
         plan.visible = rows.end as Position;
-        plan.mask = self.attention;
+        plan.mask = pass.attention;
+        plan.shift = pass.shift;
         for &position in predict {
             plan.predict.push(position as Position);
         }
@@ -198,8 +239,11 @@ impl Asked {
         request.ask.judge.clear();
         canvas.judged(&mut request.ask.judge);
         if let Some(mask) = self.mask {
-            for &position in predict {
-                request.tokens[position] = mask;
+            for position in predict.iter().copied().chain(hidden.clone()) {
+                // The row behind all rows is predicted where a block begins.
+                if let Some(token) = request.tokens.get_mut(position) {
+                    *token = mask;
+                }
             }
         }
     }
@@ -255,7 +299,8 @@ impl LikelihoodTask {
         let requests = vec![ForwardInput::default(); side_by_side.min(canvases.len()) * each];
         let found =
             texts.iter().map(|text| Likelihood { tokens: text.judged.len(), ..Likelihood::default() }).collect();
-        let shared = if asked.attention == Mask::Causal { common(texts) } else { 0 };
+        let shared =
+            if asked.attention == Mask::Causal { common(texts.iter().map(|text| &text.tokens[..])) } else { 0 };
         let unjudged = texts.iter().map(|text| text.judged.start.saturating_sub(asked.shift)).min().unwrap_or(0);
         let mut task = Self {
             asked,
@@ -302,6 +347,11 @@ impl LikelihoodTask {
     fn prefix(&self, length: usize) -> Prefix<'_> {
         let tokens = self.asked.texts.first().map_or(&[][..], |text| &text.tokens[..length]);
         Prefix { tokens, mask: self.asked.attention, salt: self.salt }
+    }
+
+    /// Returns the tokens of all forwards together, each as often as it is computed.
+    pub(crate) fn tokens(&self) -> usize {
+        self.plan.canvases.iter().map(|canvas| canvas.pass.rows.len()).sum()
     }
 
     /// Returns how many canvases run side by side.
@@ -355,7 +405,7 @@ impl Job for LikelihoodTask {
 
     fn opened(&mut self, filled: &[Position]) {
         if let (Some(&filled @ 1..), Some(first)) = (filled.first(), self.plan.canvases.first_mut()) {
-            first.rows.start = filled as usize;
+            first.pass.rows.start = filled as usize;
             self.found[first.text].cached_tokens = filled as usize;
             self.fill(0);
         }
@@ -363,7 +413,7 @@ impl Job for LikelihoodTask {
 
     /// The first forward writes what all texts begin with, and each later one begins where a text parts from another.
     fn reusable(&self, _sequence: usize) -> Prefix<'_> {
-        let written = self.plan.canvases.first().filter(|_| self.done > 0).map_or(0, |first| first.rows.end);
+        let written = self.plan.canvases.first().filter(|_| self.done > 0).map_or(0, |first| first.pass.rows.end);
         self.prefix(written.min(self.shared))
     }
 }

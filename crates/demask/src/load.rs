@@ -11,7 +11,7 @@ use demask_step::{Need, SequenceNeeds};
 use demask_tensor::Backend;
 
 #[cfg(feature = "cuda")]
-use crate::{BackendOptions, DeviceChoice, UnusableDevice, footprint::workspace_of_files};
+use crate::{BackendOptions, DeviceChoice, UnusableDevice, footprint::workspace_with};
 use crate::{
     DeviceOptions, Footprint, KeptMatrices, Model, ModelError, ModelInfo, Opened, TooLarge, WeightChoice,
     model::LoadedNetwork,
@@ -148,7 +148,7 @@ impl Loading<'_> {
         let spec = self.info.spec();
         let row_budget = device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
         options
-            .check(&workspace_of_files(spec, self.source, row_budget, sequences), spec.layers)
+            .check(&workspace_with(spec, self.source.adapter_facts(), row_budget, sequences), spec.layers)
             .map_err(|unfit| ModelError::Unfit { name: self.info.name().to_owned(), number, unfit })?;
         let gpu = device.open_gpu(number)?;
         self.check_memory(device, sequences, &format!("memory on {}", gpu.describe()), gpu.available())?;

@@ -40,6 +40,11 @@ impl Model {
     pub fn shut_down(self) {
         drop(self.engine);
     }
+
+    /// Does so without waiting for the forward that runs: for a program that ends.
+    pub fn abandon(self) {
+        self.engine.abandon();
+    }
 }
 
 impl Model {

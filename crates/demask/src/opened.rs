@@ -7,8 +7,6 @@ use demask_engine::Request;
 use demask_model::Role;
 use demask_tensor::Dtype;
 
-#[cfg(feature = "demo")]
-use crate::info::Defaults;
 use crate::{Error, ModelError, ModelInfo, Options, Prompt, bridge::Bridge, info::Guide};
 
 /// A model whose files are open and checked, and whose weights are still where they were; perhaps with guides.
@@ -31,9 +29,7 @@ impl Opened {
     /// The model that is part of this library.
     #[cfg(feature = "demo")]
     pub fn demo() -> Result<Self, ModelError> {
-        let mut opened = Self::open(crate::demo::files())?;
-        opened.info.defaults = Defaults { block_length: Some(crate::demo::BLOCK_LENGTH) };
-        Ok(opened)
+        Self::open(crate::demo::files())
     }
 
     pub(crate) fn of(checkpoint: Checkpoint) -> Self {
@@ -92,7 +88,7 @@ impl Opened {
         &self.info
     }
 
-    /// Leaves the weights behind: of the model and its first guide what turns prompts into sessions, the type of each tensor
+    /// Leaves the weights after: of the model and its first guide what turns prompts into sessions, the type of each tensor
     /// and of most of them. Their lengths are the same on every machine.
     pub fn into_parts(self) -> Vec<Stored> {
         let Self { mut info, source, guides } = self;

@@ -1,6 +1,11 @@
 //! Options of one generation: one type, whether they come from flags, JSON, a sweep or a program.
 
-use demask_decode::{CacheSpec, DecoderSpec, GuideUse, Named, Others, Remasking, Schedule, StopRule};
+use std::{convert::Infallible, fmt, str::FromStr};
+
+use demask_decode::{
+    Adjustments, CacheSpec, DecoderSpec, GuideUse, Named, Others, Remasking, Schedule, StopRule,
+    constraint::{AtDeadline, Measured, Space},
+};
 use demask_settings::settings;
 
 settings! {
@@ -25,33 +30,47 @@ settings! {
         ("cost_curve", "0.1.0", "omit it, freedave drafts as many lanes as are nearly free"),
     ] {
         /// Positions to decode: the canvas, which under full attention is an input of the answer.
-        gen_length: usize, "N";
+        gen_length: usize, "N" or "the model's";
         /// Tokens that the answer may have at most.
         max_tokens: usize, "N";
         /// Positions of a block.
-        block_length: usize, "N";
+        block_length: usize, "N" or "the model's";
         /// Denoising steps over all blocks.
-        steps: usize, "N";
+        steps: usize, "N" or "one for each token";
         /// Ranking of predictions: `low_confidence`, `random`, `margin`, `entropy`, `left_to_right`, ...
-        remasking: Remasking as Word, "NAME";
+        remasking: Remasking as Word, "NAME" or "the model's";
         /// Rule by which steps share the masks: `even`, `dream`, `dream_total`, `linear`, `rnd1`.
-        schedule: Schedule as Word, "NAME";
+        schedule: Schedule as Word, "NAME" or "the model's";
         /// End of the time of schedule `dream`.
-        eps: f32, "E";
+        eps: f32, "E" or "0.001";
         /// Temperature of tokens; 0: the most probable one.
-        temperature: f32, "T";
+        temperature: f32, "T" or "mostly 0";
         /// Temperature of the order of commits; 0: the best first.
-        alg_temp: f32, "T";
+        alg_temp: f32, "T" or "0";
         /// Probability kept by top-p filtering.
-        top_p: f32, "P";
+        top_p: f32, "P" or "1, all";
         /// Tokens kept by top-k filtering.
-        top_k: u32, "K";
+        top_k: u32, "K" or "0, all";
+        /// Keep tokens that are at least this share as probable as the best one, at the temperature.
+        min_p: f32, "P" or "0, all";
+        /// Numbers from -100 to 100 that are added to the logits of tokens.
+        logit_bias: Vec<(u32, f32)>, "ID:BIAS";
+        /// Number that is subtracted from the logit of each token that the answer has so far, from -2 to 2.
+        presence_penalty: f32, "PENALTY" or "0";
+        /// The same, once for each time that the answer has the token so far.
+        frequency_penalty: f32, "PENALTY" or "0";
+        /// Number that the logit of each token of the prompt and of the answer so far is divided by, or multiplied with if it is below 0.
+        repetition_penalty: f32, "FACTOR" or "1";
+        /// Tokens that the answer has before it may end.
+        min_tokens: usize, "N";
+        /// Texts that the answer has nowhere, not in a longer word either.
+        bad_words: Vec<String>, "TEXT";
         /// Scale of classifier-free guidance; 0: none.
-        cfg_scale: f32, "SCALE";
+        cfg_scale: f32, "SCALE" or "0";
         /// Decoder, as `name` or `name:key=value,key=value`.
-        decoder: DecoderSpec as Method, "SPEC";
+        decoder: DecoderSpec as Method, "SPEC" or "the model's";
         /// Cache policy, as `name` or `name:key=value,key=value`.
-        cache: CacheSpec as Method, "SPEC";
+        cache: CacheSpec as Method, "SPEC" or "the model's";
         /// Most probable tokens whose log-probabilities are kept beside each committed token's own: 0 to 20.
         top_logprobs: usize, "N";
         /// The guide, by its name, of a model that has several.
@@ -73,11 +92,50 @@ settings! {
         /// Predict end tokens with confidence 0 (LLaDA's `confidence_eos_eot_inf`).
         eos_confidence_zero: bool, "";
         /// Milliseconds from its preparation on after which the answer ends, with what is settled, at the end of a forward.
-        deadline_ms: u64, "MS" or "never";
+        deadline_ms: u64, "MS" or "never" in (1, 86_400_000);
         /// Read control tokens from the chat template alone; `false`: from the text of messages too.
         split_special: bool, "BOOL" or "true";
+        /// Regular expression that the whole answer matches.
+        regex: String, "PATTERN";
+        /// Texts of which the answer is one.
+        choice: Vec<String>, "TEXT";
+        /// JSON schema (draft 2020-12) under which the answer is valid JSON; the name of a file, or the schema.
+        json_schema: JsonSchema as Document, "FILE";
+        /// The answer is a JSON object.
+        json_object: bool, "";
+        /// Space in JSON: `compact`, `spaced`, `pretty`.
+        json_space: Space as Word, "NAME" or "spaced";
+        /// Text that the answer has before the constrained text.
+        constraint_before: String, "TEXT";
+        /// Text that the answer has after the constrained text.
+        constraint_behind: String, "TEXT";
+        /// Mark before the constrained text, which follows free text: `</think>`.
+        constraint_after: String, "MARK";
+        /// Confidence under a constraint: `raw` among all tokens, `allowed` among those that fit.
+        constraint_confidence: Measured as Word, "NAME" or "raw";
+        /// Answer under a constraint when `deadline_ms` are over: `settled`, the part that is; `complete`, filled with what fits best of the last predictions.
+        deadline: AtDeadline as Word, "NAME" or "settled";
         /// Key of all randomness.
-        seed: u64, "N" or "0";
+        seed: u64, "N" or "0, in Python drawn where a temperature is above 0";
+    }
+}
+
+/// A JSON schema as it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JsonSchema(String);
+
+impl fmt::Display for JsonSchema {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl FromStr for JsonSchema {
+    type Err = Infallible;
+
+    /// Takes any text: what is wrong with a schema is known when it is held to.
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.to_owned()))
     }
 }
 
@@ -118,6 +176,18 @@ impl Options {
         }
     }
 
+    /// The adjustments of logits that are asked for.
+    pub(crate) fn adjustments(&self) -> Adjustments {
+        let usual = Adjustments::default();
+        Adjustments {
+            logit_bias: self.logit_bias.clone().unwrap_or_default(),
+            presence_penalty: self.presence_penalty.unwrap_or(usual.presence_penalty),
+            frequency_penalty: self.frequency_penalty.unwrap_or(usual.frequency_penalty),
+            repetition_penalty: self.repetition_penalty.unwrap_or(usual.repetition_penalty),
+            min_tokens: self.min_tokens.unwrap_or(usual.min_tokens),
+        }
+    }
+
     /// Reports whether what a message spells is text, whatever it spells.
     pub(crate) fn splits_special(&self) -> bool {
         self.split_special != Some(false)
@@ -151,6 +221,39 @@ mod tests {
     }
 
     #[test]
+    fn help_shows_the_defaults_that_sessions_have() {
+        let facts = demask_decode::ModelFacts {
+            mask: demask_step::Mask::Full,
+            shift: 0,
+            mask_id: Some(7),
+            vocab: 8,
+            context: 8,
+            layers: 1,
+            blocks: demask_step::BlockRules::default(),
+            free_rows: 1,
+        };
+        let canvas = demask_decode::CanvasSpec::Prompt { tokens: Vec::new(), gen_length: 1 };
+        let session = demask_decode::SessionOptions::new(facts, canvas);
+        for (name, default) in [
+            ("eps", session.eps.to_string()),
+            ("alg_temp", session.alg_temp.to_string()),
+            ("cfg_scale", session.cfg_scale.to_string()),
+            ("top_p", format!("{}, all", session.top_p)),
+            ("top_k", format!("{}, all", session.top_k)),
+            ("min_p", format!("{}, all", session.min_p)),
+            ("presence_penalty", session.adjustments.presence_penalty.to_string()),
+            ("frequency_penalty", session.adjustments.frequency_penalty.to_string()),
+            ("repetition_penalty", session.adjustments.repetition_penalty.to_string()),
+            ("temperature", format!("mostly {}", session.temperature)),
+        ] {
+            assert_eq!(Options::field(name).unwrap().usual(), default, "{name}");
+        }
+        for name in ["gen_length", "decoder", "cache", "seed"] {
+            assert!(Options::field(name).unwrap().help().contains(" [default: "), "{name}");
+        }
+    }
+
+    #[test]
     fn each_option_is_set_by_its_name_from_text() {
         for field in Options::FIELDS {
             let text = match field.name {
@@ -159,6 +262,11 @@ mod tests {
                 "stop_rule" => "whole-block",
                 "decoder" => "static",
                 "cache" => "none",
+                "json_schema" => "{}",
+                "logit_bias" => "7:-1",
+                "json_space" => "compact",
+                "constraint_confidence" => "allowed",
+                "deadline" => "complete",
                 _ if field.kind == Kind::Switch => "on",
                 _ => "1",
             };

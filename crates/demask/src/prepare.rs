@@ -69,8 +69,9 @@ impl ModelInfo {
         } else {
             Text::of_answer(detokenizer, stops, options.include_stop == Some(true))
         };
+        let chosen = self.chosen(&session, options, length);
         let request = Request::of_answer(session, text, started.elapsed());
-        let mut request = request.guided_by(guide).with_advice(length.when_cut());
+        let mut request = request.guided_by(guide).with_note(chosen);
         request.set_deadline(options.deadline_ms.and_then(|limit| started.checked_add(Duration::from_millis(limit))));
         Ok(request)
     }
@@ -86,10 +87,7 @@ impl ModelInfo {
         let guide = guide.map(|index| &self.guides[index]);
         let guide = guide.map(|Guide { info, bridge, .. }| bridge.options(info, prompt, &tokens.ids, options));
         let (session_options, length) = self.options(tokens, options, guide.transpose()?)?;
-        let mut session = Session::new(session_options)?;
-        if let Some(kept) = length.kept {
-            session.keep(kept);
-        }
+        let session = Session::new(SessionOptions { max_tokens: length.kept, ..session_options })?;
         Ok((session, length))
     }
 
@@ -146,7 +144,7 @@ impl ModelInfo {
         let temperature = options.temperature.unwrap_or(defaults.temperature);
         let (stop, fill) = self.stop_rule(options)?;
         let chosen = SessionOptions {
-            block_length: options.block_length.or_else(|| self.default_block_length(&defaults.canvas, options)),
+            block_length: options.block_length.or_else(|| self.fitting_block_length(&defaults.canvas, options)),
             steps: options.steps.or(defaults.steps),
             remasking: options.remasking.unwrap_or(defaults.remasking),
             schedule: options.schedule.unwrap_or(defaults.schedule),
@@ -154,6 +152,8 @@ impl ModelInfo {
             temperature,
             top_p: options.top_p.unwrap_or(defaults.top_p),
             top_k: options.top_k.unwrap_or(defaults.top_k),
+            min_p: options.min_p.unwrap_or(defaults.min_p),
+            adjustments: options.adjustments(),
             alg_temp: options.alg_temp.unwrap_or(defaults.alg_temp),
             cfg_scale: options.cfg_scale.unwrap_or(defaults.cfg_scale),
             // The order of filters and whose probability ranks are the family's own, as in its official code.
@@ -172,6 +172,7 @@ impl ModelInfo {
                 (false, false) => Vec::new(),
             },
             mute: self.muted(options, temperature)?,
+            constraint: options.constraint()?.map(|asked| self.token_constraint(asked, options)).transpose()?,
             ..defaults
         };
         Ok((chosen, named, length))
@@ -247,6 +248,7 @@ impl ModelInfo {
                 "with `infill`, where the text's end is given",
             ),
             (options.stop.iter().flatten().any(String::is_empty), "stop", "without a text"),
+            (options.bad_words.iter().flatten().any(String::is_empty), "bad_words", "without a text"),
             (
                 options.stop_token_ids.as_ref().is_some_and(|ids| !ids.is_empty()) && tokens.infill(),
                 "stop_token_ids",
@@ -257,12 +259,38 @@ impl ModelInfo {
                 "include_stop",
                 "without `stop`, whose texts it keeps",
             ),
+            (
+                options.has_constraint() && options.stop.as_ref().is_some_and(|stop| !stop.is_empty()),
+                "stop",
+                "beside a constraint, whose text ends where it is complete",
+            ),
+            (
+                options.has_constraint() && options.ignores_eos(),
+                "ignore_eos",
+                "beside a constraint, whose text ends where it is complete",
+            ),
+            (
+                options.min_tokens.is_some_and(|tokens| tokens > 0) && options.has_constraint(),
+                "min_tokens",
+                "beside a constraint, whose text ends where it is complete",
+            ),
+            (
+                options.min_tokens.is_some_and(|tokens| tokens > 0) && tokens.infill(),
+                "min_tokens",
+                "with `infill`, where the text's end is given",
+            ),
+            (options.deadline.is_some() && options.deadline_ms.is_none(), "deadline", "without `deadline_ms`"),
             (options.deadline_ms == Some(0), "deadline_ms", "as 0, when nothing can be decoded"),
             (options.remasking.is_some() && causal, "remasking", ar),
             (options.schedule.is_some() && causal, "schedule", ar),
             (options.alg_temp.is_some() && causal, "alg_temp", ar),
             (options.top_k.is_some() && causal && greedy, "top_k", "at temperature 0, where the best token is taken"),
             (options.top_p.is_some() && causal && greedy, "top_p", "at temperature 0, where the best token is taken"),
+            (
+                options.min_p.is_some_and(|share| share > 0.0) && causal && greedy,
+                "min_p",
+                "at temperature 0, where the best token is taken",
+            ),
         ];
         match checks.into_iter().find(|(meaningless, ..)| *meaningless) {
             Some((_, option, why)) => Err(Error::Meaningless { option, why }),
@@ -283,7 +311,7 @@ impl ModelInfo {
         Ok(muted)
     }
 
-    /// Fixed tokens behind everything that is decoded, of a family whose canvas ends with one.
+    /// Fixed tokens after everything that is decoded, of a family whose canvas ends with one.
     fn tail(&self) -> Result<Vec<TokenId>, Error> {
         if !self.family().decoding().reserves_end || self.facts().mask != Mask::Full {
             return Ok(Vec::new());
@@ -295,7 +323,7 @@ impl ModelInfo {
     }
 
     /// The sampler of the family's authors, where nobody names another decoder than the one that it is settings of.
-    fn sampler(&self, options: &Options) -> Option<Sampler> {
+    pub(crate) fn sampler(&self, options: &Options) -> Option<Sampler> {
         let is_static = |decoder: &DecoderSpec| decoder.name() == DecoderSpec::default().name();
         let own = self.family().decoding().sampler.filter(|_| self.facts().mask == Mask::Full)?;
         Sampler::of(&own).filter(|_| options.decoder.as_ref().is_none_or(is_static))
@@ -332,12 +360,12 @@ impl ModelInfo {
         }
     }
 
-    /// The block length that the model was made for, where nothing given speaks against it; the session fits one
+    /// Returns the block length that the model was made for, where nothing given speaks against it; the session fits one
     /// otherwise.
-    fn default_block_length(&self, canvas: &CanvasSpec, options: &Options) -> Option<usize> {
+    pub(crate) fn fitting_block_length(&self, canvas: &CanvasSpec, options: &Options) -> Option<usize> {
         let CanvasSpec::Prompt { gen_length, .. } = canvas else { return None };
         let free = options.steps.is_none() && options.schedule.is_none();
-        self.defaults().block_length.filter(|length| free && gen_length % length == 0)
+        self.recommended_block_length().filter(|length| free && gen_length % length == 0)
     }
 }
 
@@ -368,7 +396,7 @@ fn detokenizer(tokenizer: &Arc<Tokenizer>) -> Box<dyn Detokenizer> {
 
 /// A family's own settings of static decoding.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Sampler {
+pub(crate) struct Sampler {
     schedule: Schedule,
     remasking: Remasking,
     steps: usize,

@@ -4,6 +4,7 @@ use std::{fmt, ops::Range};
 
 use demask_checkpoint::{Message, RenderOptions, Rendered};
 use demask_step::{Mask, TokenId};
+use serde_json::{Map, Value};
 
 use crate::{Error, ModelInfo, Options};
 
@@ -12,7 +13,7 @@ use crate::{Error, ModelInfo, Options};
 pub enum Prompt {
     /// A conversation, put into words by the checkpoint's chat template. What a message spells is text: control tokens are
     /// the template's, unless [`split_special`](crate::Options::split_special) is off.
-    Chat(Vec<Message>),
+    Chat(Conversation),
     /// Text without a template. Control tokens that it spells are those tokens.
     Raw(String),
     /// Token ids as they are.
@@ -22,6 +23,50 @@ pub enum Prompt {
     Infill(String),
     /// Text without a template and holes to fill, in their order.
     Segments(Vec<Segment>),
+}
+
+/// A conversation, and what its template sees beside the messages.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Conversation {
+    /// The messages, from the first to the one that is answered.
+    pub messages: Vec<Message>,
+    /// Functions that the model may call, each as an object of JSON in OpenAI's form, for templates that read them.
+    pub tools: Vec<Value>,
+    /// Other variables of the template, such as `enable_thinking`.
+    pub template_kwargs: Map<String, Value>,
+    /// Sets whether the last message, an assistant's, is the beginning of the answer.
+    pub continue_final_message: bool,
+}
+
+impl Conversation {
+    /// Returns the messages that the template writes, and the beginning of the answer.
+    ///
+    /// # Errors
+    /// If the answer is to begin with a message that no assistant said.
+    fn parts(&self) -> Result<(&[Message], Option<&str>), Error> {
+        if !self.continue_final_message {
+            return Ok((&self.messages, None));
+        }
+        match self.messages.split_last() {
+            Some((last, rest)) if last.role == "assistant" => Ok((rest, Some(&last.content))),
+            _ => Err(Error::NothingToContinue),
+        }
+    }
+
+    fn render_options(&self) -> RenderOptions {
+        RenderOptions {
+            enable_thinking: self.template_kwargs.get("enable_thinking").and_then(Value::as_bool),
+            tools: self.tools.clone(),
+            variables: self.template_kwargs.clone(),
+            ..RenderOptions::default()
+        }
+    }
+}
+
+impl From<Vec<Message>> for Conversation {
+    fn from(messages: Vec<Message>) -> Self {
+        Self { messages, ..Self::default() }
+    }
 }
 
 /// A piece of a text to fill.
@@ -94,13 +139,13 @@ impl Prompt {
     pub fn user(text: impl Into<String>, system: Option<&str>) -> Self {
         let system = system.map(|text| Message::new("system", text));
         let user = Message::new("user", text);
-        Self::Chat(system.into_iter().chain([user]).collect())
+        Self::from(system.into_iter().chain([user]).collect::<Vec<_>>())
     }
 
     /// Roughly how long it is: its tokens, or the bytes of its texts. For comparing prompts of one form.
     pub fn length(&self) -> usize {
         match self {
-            Self::Chat(messages) => messages.iter().map(|message| message.content.len()).sum(),
+            Self::Chat(chat) => chat.messages.iter().map(|message| message.content.len()).sum(),
             Self::Raw(text) | Self::Infill(text) => text.len(),
             Self::Tokens(ids) => ids.len(),
             Self::Segments(segments) => segments.iter().map(|segment| segment.to_string().len()).sum(),
@@ -142,7 +187,7 @@ impl From<String> for Prompt {
 /// A conversation.
 impl From<Vec<Message>> for Prompt {
     fn from(messages: Vec<Message>) -> Self {
-        Self::Chat(messages)
+        Self::Chat(messages.into())
     }
 }
 
@@ -175,7 +220,7 @@ impl ModelInfo {
             Prompt::Tokens(ids) => ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
             Prompt::Raw(text) | Prompt::Infill(text) => text.clone(),
             Prompt::Segments(segments) => segments.iter().map(ToString::to_string).collect(),
-            Prompt::Chat(messages) => self.template().render(messages, &RenderOptions::default())?,
+            Prompt::Chat(chat) => self.words_of(chat)?,
         })
     }
 
@@ -196,14 +241,26 @@ impl ModelInfo {
     }
 
     /// A conversation in words, in which people's own can be told from the template's.
-    pub(crate) fn rendered(&self, messages: &[Message], options: &Options) -> Result<Rendered, Error> {
-        let controls = if options.splits_special() { self.controls() } else { &[] };
-        Ok(self.template().render_apart(messages, &RenderOptions::default(), controls)?)
+    pub(crate) fn rendered(&self, chat: &Conversation, options: &Options) -> Result<Rendered, Error> {
+        self.rendered_with(chat, if options.splits_special() { self.controls() } else { &[] })
+    }
+
+    /// A conversation in words.
+    pub(crate) fn words_of(&self, chat: &Conversation) -> Result<String, Error> {
+        Ok(self.rendered_with(chat, &[])?.text)
+    }
+
+    fn rendered_with(&self, chat: &Conversation, controls: &[String]) -> Result<Rendered, Error> {
+        let (messages, beginning) = chat.parts()?;
+        let mut words = self.template().render_apart(messages, &chat.render_options(), controls)?;
+        // Where a template opens the assistant's turn, the beginning of the answer follows.
+        words.quote(beginning.unwrap_or_default());
+        Ok(words)
     }
 
     /// Tokens of a conversation.
-    pub(crate) fn chat_ids(&self, messages: &[Message], options: &Options) -> Result<Vec<TokenId>, Error> {
-        let words = self.rendered(messages, options)?;
+    pub(crate) fn chat_ids(&self, chat: &Conversation, options: &Options) -> Result<Vec<TokenId>, Error> {
+        let words = self.rendered(chat, options)?;
         self.apart(&words, options)
     }
 
@@ -238,7 +295,7 @@ impl ModelInfo {
                 self.check_length(text.len())?;
                 self.tokenizer()?.encode(text, true)?
             }
-            Prompt::Chat(messages) => self.chat_ids(messages, options)?,
+            Prompt::Chat(chat) => self.chat_ids(chat, options)?,
             Prompt::Infill(_) | Prompt::Segments(_) => {
                 let text = self.in_words(prompt)?;
                 self.check_length(text.len())?;

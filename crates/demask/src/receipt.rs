@@ -3,10 +3,17 @@
 use demask_step::DeviceMemory;
 use serde::Serialize;
 
+use crate::Options;
+
+/// Version of this program, as receipts have it.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// Methods, counts, time and memory of one answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Receipt {
+    /// Version of the program.
+    pub version: String,
     /// The model.
     pub model: String,
     /// Device, tier, threads, element type.
@@ -14,10 +21,14 @@ pub struct Receipt {
     /// Methods, claims and counts.
     #[serde(flatten)]
     pub decoding: demask_decode::DecodingReceipt,
+    /// Options of the answer that the other fields do not have, each with its value: with these fields enough to decode alike.
+    /// `steps` is among them only where a number was set.
+    pub settings: Options,
     /// How to get a longer answer, if this one was cut by its length; names of options stand in backticks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub more: Option<String>,
-    /// Reason why the method wins little on this model, if it is one that it was not trained for.
+    /// Reason why the method wins little on this model, if it is one that it was not trained for, or why a canvas of this length
+    /// may have a wrong answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// Forwards of the guide.
@@ -66,10 +77,15 @@ pub struct Seconds {
     pub model: f64,
     /// Inside the guide.
     pub guide: f64,
+    /// Wall time from the request to the first tokens that were final, others' parts included; `wall` where there are none.
+    pub first_token: f64,
     /// The whole answer, loading not included.
     pub total: f64,
     /// Wall time from the request to its end, others' parts included: `total` if it ran alone.
     pub wall: f64,
+    /// Tokens a second of wall time: of a causal model those after the first ones, so that the time of the prompt does not count,
+    /// of others all tokens in all of the time.
+    pub tokens_per_second: f64,
 }
 
 /// Bytes by part.

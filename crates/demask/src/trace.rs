@@ -91,6 +91,9 @@ pub enum TraceLine {
         to: Option<u32>,
         /// The token's probability.
         confidence: f32,
+        /// Records whether a constraint changed the new token. Absent if it did not.
+        #[serde(default, skip_serializing_if = "is_false")]
+        changed: bool,
         /// The token's text where it is known and whole.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         text: Option<String>,
@@ -122,6 +125,12 @@ pub enum TraceLine {
         token: u32,
         /// The token's probability.
         confidence: f32,
+        /// Records whether no forward decided it: a constraint leaves no choice there. Absent if one did.
+        #[serde(default, skip_serializing_if = "is_false")]
+        forced: bool,
+        /// Records whether a constraint changed it: the network predicted another token there. Absent if it did not.
+        #[serde(default, skip_serializing_if = "is_false")]
+        changed: bool,
         /// The token's text where it is known and whole.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         text: Option<String>,
@@ -218,11 +227,11 @@ impl Tracer {
                 cache: started.cache.clone(),
                 seed: self.seed,
             },
-            Event::Commit { step, position, token, confidence } => {
-                TraceLine::Commit { step, position, token, confidence, text: text(token) }
+            Event::Commit { step, position, token, confidence, forced, changed } => {
+                TraceLine::Commit { step, position, token, confidence, forced, changed, text: text(token) }
             }
-            Event::Replace { step, position: at, from, to, confidence } => {
-                TraceLine::Replace { step, at, from, to, confidence, text: to.and_then(text) }
+            Event::Replace { step, position: at, from, to, confidence, changed } => {
+                TraceLine::Replace { step, at, from, to, confidence, changed, text: to.and_then(text) }
             }
             Event::Predicted { step, network, ref predictions } => {
                 TraceLine::Predictions { record: Record::of(step, network, predictions) }
@@ -331,9 +340,25 @@ mod tests {
                 guide: true,
                 text: Some("x".into()),
             },
-            TraceLine::Commit { step: 0, position: 3, token: 9, confidence: 0.5, text: Some("x".into()) },
-            TraceLine::Replace { step: 1, at: 3, from: 9, to: Some(8), confidence: 0.75, text: Some("y".into()) },
-            TraceLine::Replace { step: 2, at: 3, from: 8, to: None, confidence: 0.25, text: None },
+            TraceLine::Commit {
+                step: 0,
+                position: 3,
+                token: 9,
+                confidence: 0.5,
+                forced: false,
+                changed: false,
+                text: Some("x".into()),
+            },
+            TraceLine::Replace {
+                step: 1,
+                at: 3,
+                from: 9,
+                to: Some(8),
+                confidence: 0.75,
+                changed: true,
+                text: Some("y".into()),
+            },
+            TraceLine::Replace { step: 2, at: 3, from: 8, to: None, confidence: 0.25, changed: false, text: None },
             TraceLine::Predictions {
                 record: Record {
                     lanes: 1,

@@ -72,6 +72,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "demask-terminal",
         ],
     ),
+    // An example of what an author writes: it has what is public alone.
+    ("demask-own", &["demask", "demask-cli", "demask-lab"]),
     ("demask-python", &["demask", "demask-eval", "demask-serve", "demask-settings"]),
     ("demask-testkit", &["demask-decode", "demask-step"]),
 ];
@@ -220,7 +222,8 @@ fn every_package_but_those_for_tests_can_be_published() {
     for package in packages(&metadata) {
         let name = package["name"].as_str().unwrap();
         // The suites of testkit are for the methods of others, too. What is Python's goes to Python's registry, as a wheel.
-        let kept = ["demask-cuda-emulator", "demask-python"].contains(&name);
+        // An example is read and copied.
+        let kept = ["demask-cuda-emulator", "demask-own", "demask-python"].contains(&name);
         let why = "publish = false is for our tests, and for what is published elsewhere";
         assert_eq!(package["publish"].as_array().is_some(), kept, "{name}: {why}");
         if kept {

@@ -94,8 +94,8 @@ fn an_answer_may_be_shorter_than_its_canvas() {
         let options = Options { ignore_eos: Some(true), top_logprobs: Some(0), ..options };
         let whole = model.generate_with(prompt.clone(), &options).unwrap();
         for length in [1, 7, 8, 9, 31, 32, 40] {
-            let mut prepared = model.prepare(&prompt, &options).unwrap();
-            prepared.session_mut().unwrap().keep(length);
+            let options = Options { max_tokens: Some(length), ..options.clone() };
+            let prepared = model.prepare(&prompt, &options).unwrap();
             let mut told = String::new();
             let mut handle = model.submit(prepared);
             for event in handle.by_ref() {

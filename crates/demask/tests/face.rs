@@ -93,6 +93,28 @@ fn a_conversation_grows_by_what_was_said_and_forgets() {
 }
 
 #[test]
+fn turns_are_forgotten_and_taken_back_and_the_system_message_stays() {
+    let mut chat = Chat::new(Some("Be brief."));
+    for turn in ["a", "b", "c"] {
+        chat.heard(turn, turn.to_uppercase());
+    }
+    assert_eq!(chat.take_back(), Some(("c".to_owned(), "C".to_owned())));
+    chat.forget(1);
+    let said = |chat: &Chat| chat.messages().iter().map(|message| message.content.clone()).collect::<Vec<_>>();
+    assert_eq!(
+        (said(&chat), chat.turns(), chat.system()),
+        (vec!["Be brief.".into(), "b".into(), "B".into()], 1, Some("Be brief."))
+    );
+    chat.set_system(None);
+    assert_eq!((said(&chat).len(), chat.system(), chat.turns()), (2, None, 1));
+    chat.set_system(Some("Be kind."));
+    chat.set_system(Some("Be bold."));
+    assert_eq!(said(&chat), ["Be bold.", "b", "B"]);
+    assert!(chat.take_back().is_some() && chat.take_back().is_none());
+    assert_eq!(said(&chat), ["Be bold."]);
+}
+
+#[test]
 fn texts_are_filled_in_judged_and_traced() {
     let model = demo();
     let filled = model.infill("3+4=<mask:1> pears.", &Options::default()).unwrap();

@@ -91,7 +91,8 @@ impl<B: Backend> Model<B> {
 
 fn request() -> impl Strategy<Value = HeadRequest> {
     let tokens = |most: usize| prop::collection::vec(0..VOCABULARY as u32, 0..most);
-    let filter = (prop_oneof![Just(0u32), 1..400u32], prop_oneof![Just(1f32), 0f32..1.0], any::<bool>());
+    let min_p = prop_oneof![2 => Just(0f32), 1 => 0f32..1.0];
+    let filter = (prop_oneof![Just(0u32), 1..400u32], prop_oneof![Just(1f32), 0f32..1.0], min_p, any::<bool>());
     let temperature = prop_oneof![Just(0f32), 0.1f32..2.0];
     let flags = prop::array::uniform4(any::<bool>());
     let limit = prop::option::of(1..=VOCABULARY as u32);
@@ -99,7 +100,7 @@ fn request() -> impl Strategy<Value = HeadRequest> {
         |(
             (forbid, limit),
             mute,
-            (top_k, top_p, first),
+            (top_k, top_p, min_p, first),
             temperature,
             [drawn, margin, entropy, logits],
             top,
@@ -107,7 +108,7 @@ fn request() -> impl Strategy<Value = HeadRequest> {
         )| {
             let order = if first { FilterOrder::TopKFirst } else { FilterOrder::TopPFirst };
             let confidence = if drawn { ConfidenceOf::Drawn } else { ConfidenceOf::Raw };
-            let sampling = Sampling { temperature, top_k, top_p, order, confidence, seed: 0 };
+            let sampling = Sampling { temperature, top_k, top_p, min_p, order, confidence, seed: 0 };
             let (forbid, mute) = (TokenList::from(forbid), TokenList::from(mute));
             HeadRequest { forbid, limit, mute, sampling, margin, entropy, top, judge_width, logits }
         },

@@ -34,5 +34,6 @@ mod prefixes;
 mod rnd1;
 mod staleness;
 mod steps;
+mod structure;
 mod updates;
 mod watch;

@@ -52,7 +52,7 @@ fn logprob(of: &TokenLogprob) -> Logprob {
 fn columns(events: &[Event]) -> Vec<u8> {
     let all = || {
         events.iter().filter_map(|event| match *event {
-            Event::Commit { step, position, token, confidence }
+            Event::Commit { step, position, token, confidence, .. }
             | Event::Replace { step, position, to: Some(token), confidence, .. } => {
                 Some((step, position, token, confidence))
             }

@@ -232,7 +232,9 @@ impl Wanted {
             handed = rule.extract::<Option<Handed>>()?;
         }
         let (rule, raised) = handed.map(Handed::rule).unzip();
-        Ok((Self { prompt: prompt(of)?, options: options(keywords)?, rule }, raised))
+        let mut options = options(keywords)?;
+        options.draw_seed();
+        Ok((Self { prompt: prompt(of)?, options, rule }, raised))
     }
 
     fn prepare(&self, handle: &Handle) -> Result<Request, Error> {
@@ -268,7 +270,7 @@ fn info(model: &Model, fingerprint: u64) -> Value {
         "mask_token": facts.mask_id,
         "end_tokens": info.end_ids(),
         "gen_length": info.default_gen_length(),
-        "block_length": info.defaults().block_length,
+        "block_length": info.recommended_block_length(),
         "decoder": decoder.to_string(),
         "cache": cache.to_string(),
         "guides": model.guides(),

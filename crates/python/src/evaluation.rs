@@ -1,5 +1,5 @@
 //! An evaluation in pieces: the same plan is laid out wherever it is made, any of its items run by anyone, and the
-//! lines kept by one.
+//! lines kept by one. Or as a whole, in one process.
 
 use std::{
     collections::BTreeSet,
@@ -8,14 +8,17 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use demask::{DeviceOptions, Guides, LoadOptions, Model, Opened, layers::checkpoint::HubOptions};
+use demask::{DeviceOptions, Guides, LoadOptions, Model, ModelError, Opened, layers::checkpoint::HubOptions};
 use demask_eval::{
-    report::{self, ReportError},
+    Record,
+    report::{self, Format, Numbers, ReportError},
     run::{
-        AskOptions, Asking, Combination, Item, Means, ModelSpec, Plan, Rehearsed, RowSpec, RunError, RunOptions, Runs,
-        Spec, Store, StoreError, TaskSpec, about_model, configuration, needs, outline, run, task,
+        AskOptions, Asking, Changes, Combination, FileError, Happened, Item, MadeBy, Means, ModelSpec, Plan, Rehearsed,
+        RowSpec, RunError, RunOptions, Runs, Spec, Store, StoreError, TaskSpec, about_model, configuration, needs,
+        outline, run, task, together,
     },
 };
+use demask_settings::names::UnknownName;
 use pyo3::{
     exceptions::{PyIndexError, PyRuntimeError, PyValueError},
     prelude::*,
@@ -25,29 +28,44 @@ use serde_json::{Map, Value};
 
 use crate::{error, load, options};
 
-/// The problems of tasks, the methods of one model, and the results.
+/// The problems of tasks, rows of models and methods that answer them, and the results.
 ///
 /// It is made alike on every machine that takes part: `configuration` shows whether it was. A worker calls `answer`,
-/// which loads the model at its first call; the keeper of the results calls `open`, `keep` and `finish`.
+/// which loads the model at its first call; the keeper of the results calls `open`, `keep` and `finish`. A process that does
+/// everything calls `begin`, `run` and `finish`.
 #[pyclass(frozen, module = "demask")]
 pub struct Evaluation {
     plan: Plan,
     rehearsed: Vec<Rehearsed>,
     combinations: Vec<Combination>,
-    about: Map<String, Value>,
+    /// What is known of each row's model.
+    about: Vec<Map<String, Value>>,
+    groups: Vec<Group>,
+    store: Mutex<Option<Store>>,
+    finished: Mutex<Option<Finished>>,
+}
+
+/// A model, and the rows that it answers.
+struct Group {
+    rows: Vec<usize>,
     device: DeviceOptions,
     /// Bytes that are kept of prefixes, if that is said.
     prefix_bytes: Option<u64>,
     state: Mutex<State>,
-    store: Mutex<Option<Store>>,
 }
 
 /// State of the model.
 enum State {
     Opened(Box<Opened>),
     Loaded(Box<Model>),
-    /// Loading it failed.
+    /// Loading it failed, or it has answered and made room for others.
     Gone,
+}
+
+/// Results of an evaluation that is over.
+struct Finished {
+    numbers: Numbers,
+    records: Vec<Record>,
 }
 
 #[pymethods]
@@ -77,7 +95,8 @@ impl Evaluation {
     ) -> PyResult<Self> {
         let options = options::options(decoding)?;
         let load = load::read(keywords)?;
-        let ask = AskOptions { prompt_style, shots, shots_file, system, score, likelihood_draws };
+        let ask =
+            AskOptions { prompt_style, shots, shots_file, system, score, likelihood_draws, ..AskOptions::default() };
         let asking = Asking { ask, options };
         let made = py.detach(|| {
             let opened = load::opened(model.as_deref(), &load, &mut |_| true)?;
@@ -92,7 +111,47 @@ impl Evaluation {
                 run: RunOptions { no_prefix_cache: (load.prefix_cache == Some(0)).then_some(true) },
             };
             let spec = spec(&tasks, model, asking, data.as_deref(), subject.as_deref())?;
-            Self::of(spec, opened, &load, seed, limit)
+            let device = load.device_options(&DeviceOptions::default());
+            let group = (opened, device, load.prefix_cache.map(|mebibytes| mebibytes << 20));
+            let mut group = Some(group);
+            Self::of(Self::plan(spec, seed, limit)?, &mut |_| group.take().ok_or_else(gone))
+        });
+        made.map_err(|failure| failure.raise(py))
+    }
+
+    /// Lays out a file of runs, a recipe by its name, or the text of such a file, whose name is then in errors alone. `model` is that
+    /// of rows that name none, `keywords` say where rows run that do not say it. `maps`, `data`, `tasks` and `rows` change it as the
+    /// flags of `demask-lab eval` do. No weights are read.
+    #[staticmethod]
+    #[pyo3(signature = (path, text, model, keywords: "dict[str, Any]", *, seed, limit, maps, data, tasks, rows))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords, each a flag of `demask-lab eval`")]
+    fn of_runs(
+        py: Python<'_>,
+        path: PathBuf,
+        text: Option<String>,
+        model: Option<String>,
+        keywords: &Bound<'_, PyDict>,
+        seed: u64,
+        limit: Option<usize>,
+        maps: Vec<(String, String)>,
+        data: Vec<(String, PathBuf)>,
+        tasks: Vec<String>,
+        rows: Vec<String>,
+    ) -> PyResult<Self> {
+        let usual = load::read(keywords)?.device_options(&DeviceOptions::default());
+        let made = py.detach(|| {
+            let mut spec = match &text {
+                Some(text) => Spec::parse(&path, text, model.as_deref()),
+                None => Spec::read(&path, model.as_deref()),
+            }?;
+            spec.change(&Changes { models: maps, data, tasks, rows })?;
+            let mut plan = Self::plan(spec, seed, limit)?;
+            plan.again = true;
+            Self::of(plan, &mut |spec: &ModelSpec| {
+                let load = LoadOptions { model: None, ..spec.load.clone() };
+                let opened = load::opened(spec.load.model.as_deref().map(Path::new), &load, &mut |_| true)?;
+                Ok((opened, spec.load.device_options(&usual), None))
+            })
         });
         made.map_err(|failure| failure.raise(py))
     }
@@ -111,7 +170,7 @@ impl Evaluation {
     /// Opens a results directory, or makes it; returns the numbers of the items that it lacks.
     fn open(&self, py: Python<'_>, directory: PathBuf) -> PyResult<Vec<usize>> {
         let opened = py.detach(|| {
-            let store = Store::open(&directory, &self.described())?;
+            let store = Store::open(&directory, &self.described(), None)?;
             self.outline().write(&directory).map_err(ReportError::from)?;
             Ok(store)
         });
@@ -138,11 +197,7 @@ impl Evaluation {
             let told = format!("an item of {items:?} is not there, expected numbers below {}", all.len());
             return Err(PyIndexError::new_err(told));
         };
-        let answered = py.detach(|| {
-            let mut state = lock(&self.state);
-            let model = self.loaded(&mut state, batch)?;
-            self.lines(model, &wanted, batch)
-        });
+        let answered = py.detach(|| self.lines(&wanted, batch));
         answered.map_err(|error| error.raise(py))
     }
 
@@ -152,36 +207,125 @@ impl Evaluation {
         kept.map_err(|error| error.raise(py))
     }
 
+    /// Opens a results directory, or makes it, or keeps results in memory, for `run`; `library` is the file of this module. Returns
+    /// how many items are missing.
+    fn begin(&self, py: Python<'_>, directory: Option<PathBuf>, library: PathBuf, batch: usize) -> PyResult<usize> {
+        if batch == 0 {
+            return Err(PyValueError::new_err("batch is 0, expected at least 1"));
+        }
+        let begun = py.detach(|| {
+            let Some(directory) = directory else { return Ok(Store::nowhere()) };
+            let rows = self.combinations.iter();
+            let rows = rows.filter_map(|one| Some((one.label.as_str(), &self.group(one.row)?.device)));
+            let made = MadeBy::here(Some(&library), batch, rows).map_err(|error| Failure::Device(error.to_string()))?;
+            let store = Store::open(&directory, &self.described(), Some(&made))?;
+            self.outline().write(&directory).map_err(ReportError::from)?;
+            Ok(store)
+        });
+        let store = begun.map_err(|error: Failure| error.raise(py))?;
+        let rows: Vec<usize> = (0..self.plan.rows.len()).collect();
+        let missing = self.runs(&self.combinations, batch, None).missing(&rows, &store);
+        *lock(&self.store) = Some(store);
+        Ok(missing)
+    }
+
+    /// Runs and judges all items that are missing, `batch` of them at the same time; models and rows take turns as in
+    /// `demask-lab eval`. `command` is what the results say of the call. `progress` is called with the number of items that are
+    /// made, and hears Ctrl-C.
+    fn run(&self, py: Python<'_>, batch: usize, command: String, progress: Option<Py<PyAny>>) -> PyResult<()> {
+        let mut broken = None;
+        let done = self.kept(|store| {
+            py.detach(|| {
+                let mut made = 0;
+                let result = self.run_all(store, batch, &command, &mut |happened| {
+                    made += usize::from(matches!(happened, Happened::Item(_)));
+                    match heard(progress.as_ref(), matches!(happened, Happened::Item(_)).then_some(made)) {
+                        Ok(()) => ControlFlow::Continue(()),
+                        Err(error) => {
+                            broken = Some(error);
+                            ControlFlow::Break(())
+                        }
+                    }
+                });
+                store.end()?;
+                result
+            })
+        })?;
+        match broken {
+            Some(error) => Err(error),
+            None => done.map_err(|error| error.raise(py)),
+        }
+    }
+
     /// Writes the reports, and closes the directory; returns the numbers of the table's rows as JSON.
     fn finish(&self, py: Python<'_>) -> PyResult<String> {
         let finished = py.detach(|| {
             self.kept(|store| {
                 store.check()?;
-                let evaluation = self.outline().evaluation(store.records());
+                let evaluation = self.outline().evaluation(store.records(), store.made(), store.peaks());
                 if let Some(directory) = store.directory() {
-                    report::write(directory, &evaluation)?;
+                    report::write(directory, &evaluation, &report::Extras::default())?;
                 }
-                Ok(serde_json::to_string(&report::Numbers::of(&evaluation)?.rows).unwrap_or_default())
+                let numbers = Numbers::of(&evaluation)?;
+                let rows = serde_json::to_string(&numbers.rows).unwrap_or_default();
+                *lock(&self.finished) = Some(Finished { numbers, records: store.records().to_vec() });
+                Ok(rows)
             })
         });
         let told = finished?.map_err(|error| error.raise(py))?;
         *lock(&self.store) = None;
         Ok(told)
     }
+
+    /// Returns the lines of `results.jsonl` of an evaluation that is over.
+    fn records(&self) -> PyResult<Vec<String>> {
+        self.over(|finished| finished.records.iter().filter_map(|record| serde_json::to_string(record).ok()).collect())
+    }
+
+    /// Returns the report of an evaluation that is over, in a form: `text`, `markdown`, `html`, `json`, `csv` or `latex`. The last two are
+    /// of one task, and may choose columns.
+    fn report(&self, py: Python<'_>, format: &str, task: Option<String>, columns: Vec<String>) -> PyResult<String> {
+        let written = self.over(|finished| written(&finished.numbers, format, task.as_deref(), &columns))?;
+        written.map_err(|error| error.raise(py))
+    }
+
+    /// Returns the warnings about what the numbers hide.
+    fn warnings(&self) -> PyResult<Vec<String>> {
+        self.over(|finished| finished.numbers.warnings())
+    }
 }
 
+/// How models are opened: the model of a specification, the device of its runs, and the bytes that are kept of prefixes.
+type Open<'a> = dyn FnMut(&ModelSpec) -> Result<(Opened, DeviceOptions, Option<u64>), Failure> + 'a;
+
 impl Evaluation {
-    fn of(spec: Spec, opened: Opened, load: &LoadOptions, seed: u64, limit: Option<usize>) -> Result<Self, Failure> {
-        let device = load.device_options(&DeviceOptions::default());
-        let prefix_bytes = load.prefix_cache.map(|mebibytes| mebibytes << 20);
+    fn plan(spec: Spec, seed: u64, limit: Option<usize>) -> Result<Plan, Failure> {
         let hub = HubOptions::from_env();
-        let mut means = Means { hub: &hub, seed, limit, programs: false, watch: &mut |_| true };
-        let plan = Plan::of(spec, &mut means)?;
-        let rehearsed = vec![plan.rehearse(0, &|prompt, options| opened.prepare(prompt, options))?];
+        let mut means = Means { hub: &hub, seed, limit, programs: false, skip: None, watch: &mut |_| true };
+        Ok(Plan::of(spec, &mut means)?)
+    }
+
+    fn of(plan: Plan, open: &mut Open<'_>) -> Result<Self, Failure> {
+        let (mut rehearsed, mut about) = (vec![None; plan.rows.len()], vec![Map::new(); plan.rows.len()]);
+        let mut groups = Vec::new();
+        for (spec, rows) in plan.groups() {
+            let (opened, device, prefix_bytes) = open(&spec)?;
+            for &row in &rows {
+                rehearsed[row] = Some(plan.rehearse(row, &|prompt, options| opened.prepare(prompt, options))?);
+                about[row] = about_model(&opened, &plan.rows[row].model, &device);
+            }
+            groups.push(Group { rows, device, prefix_bytes, state: Mutex::new(State::Opened(Box::new(opened))) });
+        }
+        // Each row is in a group.
+        let rehearsed: Vec<Rehearsed> = rehearsed.into_iter().flatten().collect();
         let combinations = Combination::all(&plan, &rehearsed)?;
-        let about = about_model(&opened, &plan.rows[0].model, &device);
-        let (state, store) = (Mutex::new(State::Opened(Box::new(opened))), Mutex::new(None));
-        Ok(Self { plan, rehearsed, combinations, about, device, prefix_bytes, state, store })
+        let (store, finished) = (Mutex::new(None), Mutex::new(None));
+        Ok(Self { plan, rehearsed, combinations, about, groups, store, finished })
+    }
+
+    /// Returns the row's group.
+    fn group(&self, row: usize) -> Option<&Group> {
+        self.groups.iter().find(|group| group.rows.contains(&row))
     }
 
     /// All items with their combinations, in the order in which one machine would run them.
@@ -198,47 +342,75 @@ impl Evaluation {
     }
 
     fn described(&self) -> Map<String, Value> {
-        configuration(&self.plan, &self.combinations, std::slice::from_ref(&self.about))
+        configuration(&self.plan, &self.rehearsed, &self.combinations, &self.about)
     }
 
     fn outline(&self) -> report::Outline {
-        outline(&self.plan, &self.rehearsed, &self.combinations, std::slice::from_ref(&self.about))
+        outline(&self.plan, &self.rehearsed, &self.combinations, &self.about)
     }
 
-    /// Loads the model, if it is not there.
-    fn loaded<'a>(&self, state: &'a mut State, width: usize) -> Result<&'a mut Model, Failure> {
-        if let State::Opened(_) = state
-            && let State::Opened(opened) = std::mem::replace(state, State::Gone)
-        {
-            let model = opened.load(&self.device, &needs(&self.rehearsed, &[0], width), &mut |_| true);
-            let model = model.map_err(demask::Error::from)?;
-            if let Some(bytes) = self.prefix_bytes {
-                model.set_prefix_cache(bytes)?;
-            }
-            *state = State::Loaded(Box::new(model));
-        }
-        match state {
+    /// Takes the model of a group, and loads it if it is not there.
+    fn take(&self, group: &Group, width: usize) -> Result<Box<Model>, Failure> {
+        match std::mem::replace(&mut *lock(&group.state), State::Gone) {
             State::Loaded(model) => Ok(model),
-            State::Opened(_) | State::Gone => {
-                Err(RunError::Asking("the model did not load at an earlier call: make the evaluation anew".to_owned())
-                    .into())
+            State::Opened(opened) => {
+                let model = opened.load(&group.device, &needs(&self.rehearsed, &group.rows, width), &mut |_| true);
+                let model = model.map_err(demask::Error::from)?;
+                if let Some(bytes) = group.prefix_bytes {
+                    model.set_prefix_cache(bytes)?;
+                }
+                Ok(Box::new(model))
             }
+            State::Gone => Err(gone()),
         }
     }
 
-    fn lines(&self, model: &mut Model, wanted: &[(usize, Item)], width: usize) -> Result<Vec<String>, Failure> {
+    fn lines(&self, wanted: &[(usize, Item)], width: usize) -> Result<Vec<String>, Failure> {
         let mut store = Store::nowhere();
         for (number, combination) in self.combinations.iter().enumerate() {
             let part: BTreeSet<Item> = wanted.iter().filter(|(of, _)| *of == number).map(|&(_, item)| item).collect();
+            let Some(group) = self.group(combination.row).filter(|_| !part.is_empty()) else { continue };
+            let model = self.take(group, width)?;
             let runs = self.runs(std::slice::from_ref(combination), width, Some(&part));
-            run(model, &[combination.row], runs, &mut store, &mut |_| ControlFlow::Continue(()))?;
+            let made = run(&[(&model, &[combination.row])], runs, &mut store, &mut |_| ControlFlow::Continue(()));
+            *lock(&group.state) = State::Loaded(model);
+            made?;
         }
         let line = |&(number, (at, index)): &(usize, Item)| {
             let (run, task) = (&self.combinations[number].label, &self.plan.tasks[at].name);
-            let of = |record: &&demask_eval::Record| (&record.run, &record.task, record.index) == (run, task, index);
+            let of = |record: &&Record| (&record.run, &record.task, record.index) == (run, task, index);
             store.records().iter().find(of).and_then(|record| serde_json::to_string(record).ok()).unwrap_or_default()
         };
         Ok(wanted.iter().map(line).collect())
+    }
+
+    /// Runs what a store lacks.
+    fn run_all(
+        &self,
+        store: &mut Store,
+        width: usize,
+        command: &str,
+        observer: &mut dyn FnMut(Happened<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Failure> {
+        let runs = self.runs(&self.combinations, width, None);
+        let idle: Vec<bool> = self.groups.iter().map(|group| runs.missing(&group.rows, store) == 0).collect();
+        let mut load = |group: usize| {
+            if idle[group] { Ok(None) } else { self.take(&self.groups[group], width).map(Some) }
+        };
+        let is_full = |failure: &Failure| {
+            let Failure::Model(demask::Error::Model(error)) = failure else { return false };
+            matches!(error, ModelError::TooLarge(_) | ModelError::Memory { .. })
+        };
+        let mut work = |models: Vec<(usize, Box<Model>)>| {
+            if !models.is_empty() {
+                store.begin(|| command.to_owned())?;
+            }
+            let rows: Vec<(&Model, &[usize])> =
+                models.iter().map(|(group, model)| (&**model, self.groups[*group].rows.as_slice())).collect();
+            run(&rows, runs, store, observer)?;
+            Ok(())
+        };
+        together(self.groups.len(), &mut load, &is_full, &mut work).map(drop)
     }
 
     fn kept<T>(&self, what: impl FnOnce(&mut Store) -> Result<T, Failure>) -> PyResult<Result<T, Failure>> {
@@ -247,17 +419,78 @@ impl Evaluation {
             None => Err(PyRuntimeError::new_err("no results directory is open: call `open` first")),
         }
     }
+
+    fn over<T>(&self, what: impl FnOnce(&Finished) -> T) -> PyResult<T> {
+        let finished = lock(&self.finished);
+        finished
+            .as_ref()
+            .map(what)
+            .ok_or_else(|| PyRuntimeError::new_err("the evaluation is not over: call `finish` first"))
+    }
+}
+
+/// Reports the items that are made to Python, if there is another one, and hears Ctrl-C.
+fn heard(progress: Option<&Py<PyAny>>, made: Option<usize>) -> PyResult<()> {
+    Python::attach(|py| {
+        py.check_signals()?;
+        match (progress, made) {
+            (Some(progress), Some(made)) => progress.call1(py, (made,)).map(drop),
+            _ => Ok(()),
+        }
+    })
+}
+
+/// Failure of a model that is not there.
+fn gone() -> Failure {
+    RunError::Asking("the model did not load at an earlier call: make the evaluation again".to_owned()).into()
+}
+
+/// Forms of a report as one text.
+const FORMS: [&str; 6] = ["text", "markdown", "html", "json", "csv", "latex"];
+
+/// Returns a report in a form; tables of a task may choose columns.
+fn written(numbers: &Numbers, form: &str, task: Option<&str>, columns: &[String]) -> Result<String, Failure> {
+    let is_table = ["csv", "latex"].contains(&form);
+    if !is_table && (task.is_some() || !columns.is_empty()) {
+        return Err(told("`task` and `columns` go with the forms csv and latex: omit them").into());
+    }
+    match form {
+        "text" => Ok(report::plain(numbers)),
+        "markdown" => Ok(report::markdown(numbers, &report::figures(numbers))),
+        "html" => Ok(report::page(numbers)?),
+        "json" => Ok(numbers.json()),
+        _ if is_table => {
+            let names: Vec<&str> = numbers.tasks.iter().map(|task| task.name.as_str()).collect();
+            let found = match (task, &*numbers.tasks) {
+                (None, [one]) => Some(one),
+                (None, _) => {
+                    return Err(told(&format!("`task` is missing: a table is of one of {}", names.join(", "))).into());
+                }
+                (Some(name), all) => all.iter().find(|task| task.name == name),
+            };
+            let Some(found) = found else {
+                let (name, names) = (task.unwrap_or_default(), names.join(", "));
+                return Err(told(&format!("there is no task \"{name}\" (there are: {names})")).into());
+            };
+            let columns = report::columns(columns).map_err(RunError::from)?;
+            Ok(report::table(Format::read(form).map_err(RunError::from)?, numbers, found, &columns))
+        }
+        _ => Err(RunError::from(UnknownName { what: "format", found: form.to_owned(), known: FORMS.to_vec() }).into()),
+    }
+}
+
+fn told(what: &str) -> RunError {
+    RunError::Asking(what.to_owned())
 }
 
 /// Request for the evaluation, as `demask-lab eval` makes it of its flags: one row.
-fn spec(
+pub fn spec(
     tasks: &[String],
     model: ModelSpec,
     asking: Asking,
     data: Option<&Path>,
     subject: Option<&str>,
 ) -> Result<Spec, RunError> {
-    let told = |what: &str| RunError::Asking(what.to_owned());
     if tasks.is_empty() {
         let known: Vec<_> = demask_eval::tasks::TASKS.iter().map(|task| task.name).collect();
         return Err(told(&format!("no task is given: name some of {}", known.join(", "))));
@@ -288,13 +521,21 @@ fn spec(
 
 /// Failure of an evaluation.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+pub enum Failure {
     #[error(transparent)]
     Run(#[from] RunError),
     #[error(transparent)]
     Report(#[from] ReportError),
     #[error(transparent)]
     Model(#[from] demask::Error),
+    #[error("{0}")]
+    Device(String),
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        Self::Run(error.into())
+    }
 }
 
 impl From<StoreError> for Failure {
@@ -305,13 +546,14 @@ impl From<StoreError> for Failure {
 
 impl Failure {
     /// Returns it as an exception.
-    fn raise(&self, py: Python<'_>) -> PyErr {
+    pub fn raise(&self, py: Python<'_>) -> PyErr {
         match self {
             Self::Model(error) | Self::Run(RunError::Generate(error)) => error::raise(py, error),
             Self::Run(found @ (RunError::Row { error: inner, .. } | RunError::Item { error: inner, .. })) => {
                 error::exception(py, error::class(inner), &found.to_string())
             }
             Self::Run(found) if found.is_usage() => error::exception(py, "OptionsError", &found.to_string()),
+            Self::Device(found) => error::exception(py, "DeviceError", found),
             other => error::exception(py, "Error", &other.to_string()),
         }
     }

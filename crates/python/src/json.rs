@@ -39,7 +39,9 @@ fn nested(of: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
     }
     if let Ok(dict) = of.cast::<PyDict>() {
         let entry = |(key, item): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
-            Ok((key.extract::<String>()?, nested(&item, depth + 1)?))
+            // As in `json`: a whole number is a name by its digits.
+            let name = key.extract::<u64>().map(|id| id.to_string()).or_else(|_| key.extract::<String>())?;
+            Ok((name, nested(&item, depth + 1)?))
         };
         return dict.iter().map(entry).collect::<PyResult<Map<_, _>>>().map(Value::Object);
     }

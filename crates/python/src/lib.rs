@@ -20,6 +20,7 @@ mod look;
 mod metrics;
 mod options;
 mod prompt;
+mod questions;
 mod rule;
 mod server;
 mod ticket;
@@ -42,8 +43,9 @@ mod _native {
         facts::{cost, doctor},
         http::{Reply, Service},
         load::open,
-        look::{hidden, logits, score},
+        look::{decide, hidden, logits, score},
         options::option_fields,
+        questions::{Questions, tasks},
         server::Server,
         ticket::Ticket,
         tokenizer::Tokenizer,

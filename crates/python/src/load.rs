@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use demask::{Error, LoadOptions, LoadProgress, Model, Opened, Settings as _};
-use demask_settings::names::UnknownName;
+use demask_settings::{foreign, names::UnknownName};
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
@@ -26,6 +26,9 @@ pub fn read(given: &Bound<'_, PyDict>) -> PyResult<LoadOptions> {
     for (name, value) in given {
         let name: String = name.extract()?;
         if !keywords().any(|known| known == name) {
+            if let Some(foreign) = foreign::setting(&name) {
+                return Err(wrong_type(format!("unknown {} \"{name}\", {foreign}", LoadOptions::WHAT)));
+            }
             let unknown = UnknownName { what: LoadOptions::WHAT, found: name, known: keywords().collect() };
             return Err(wrong_type(unknown.to_string()));
         }

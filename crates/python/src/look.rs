@@ -1,11 +1,17 @@
-//! Looks into a model: likelihoods, logits and hidden states.
+//! Looks into a model: likelihoods, decisions, logits and hidden states.
 
 use std::task::Poll;
 
-use demask::{Class, Likelihood as Found, LikelihoodOptions, RequestHandle, layers::model::Inspection};
+use demask::{Class, Likelihood as Found, LikelihoodOptions, Question, RequestHandle, layers::model::Inspection};
 use pyo3::{prelude::*, types::PyByteArray};
+use serde_json::{Value, json};
 
-use crate::{engine::Engine, error::raise, prompt::prompt, ticket::PATIENCE};
+use crate::{
+    engine::Engine,
+    error::{exception, raise},
+    prompt::prompt,
+    ticket::PATIENCE,
+};
 
 /// A likelihood: log-probability, tokens, log-probabilities of tokens with those of others, forwards, operations, seconds,
 /// tokens that were not computed.
@@ -23,7 +29,7 @@ fn wait<T: Send>(py: Python<'_>, mut handle: RequestHandle<T>) -> PyResult<T> {
     }
 }
 
-/// Judges how probable a text is behind a prompt. `how` is the number of draws, the scale of guidance, the seed, each with the
+/// Judges how probable a text is after a prompt. `how` is the number of draws, the scale of guidance, the seed, each with the
 /// library's default, and how many other tokens are reported in the place of each, if any.
 #[pyfunction]
 #[pyo3(signature = (engine, context: "tuple[str, Any]", continuation, how))]
@@ -54,6 +60,29 @@ pub fn score(
     Ok((log_probability, tokens, logprobs, forwards, flops, seconds, cached_tokens))
 }
 
+/// Answers questions about a prompt, which are JSON, as the answers are.
+#[pyfunction]
+#[pyo3(signature = (engine, prompt: "tuple[str, Any]", questions))]
+pub fn decide(py: Python<'_>, engine: &Engine, prompt: &Bound<'_, PyAny>, questions: &str) -> PyResult<String> {
+    let (handle, prompt) = (engine.handle(py)?, crate::prompt::prompt(prompt)?);
+    let unread =
+        |error: serde_json::Error| exception(py, "PromptError", &format!("the questions cannot be read: {error}"));
+    let list: Value = serde_json::from_str(questions).map_err(unread)?;
+    let list = Question::list(&list).map_err(|error| raise(py, &error))?;
+    let submitted = py.detach(|| handle.submit_decisions(&prompt, &list, Class::default(), None));
+    let found = wait(py, submitted.map_err(|error| raise(py, &error))?)?;
+    let answers = list.iter().zip(&found.answers).map(|(question, answer)| question.answer(answer));
+    let told = json!({
+        "answers": answers.collect::<Value>(),
+        "input_tokens": found.input_tokens,
+        "cached_tokens": found.cached_tokens,
+        "forwards": found.forwards,
+        "flops": found.flops,
+        "seconds": found.seconds,
+    });
+    Ok(told.to_string())
+}
+
 /// Runs a forward over tokens, and returns their logits, `[tokens, vocabulary]` as f32.
 #[pyfunction]
 pub fn logits<'py>(py: Python<'py>, engine: &Engine, tokens: Vec<u32>) -> PyResult<Bound<'py, PyByteArray>> {
@@ -62,7 +91,7 @@ pub fn logits<'py>(py: Python<'py>, engine: &Engine, tokens: Vec<u32>) -> PyResu
 }
 
 /// Runs a forward over tokens, and returns what a layer puts out, `[tokens, hidden]` as f32: 0 is the embedding, 1 the first
-/// layer, and one behind the last layer the final norm.
+/// layer, and one after the last layer the final norm.
 #[pyfunction]
 pub fn hidden<'py>(
     py: Python<'py>,

@@ -58,6 +58,7 @@ pub fn set<S: Settings>(settings: &mut S, name: &str, of: &Bound<'_, PyAny>) -> 
     let kind = kind(&value);
     settings.set_json(name, value).map_err(|error| match error {
         SettingError::Unknown(unknown) if unknown.what == S::WHAT => wrong_type(unknown.to_string()),
+        error @ SettingError::Foreign { .. } => wrong_type(error.to_string()),
         SettingError::Value { name, found, expected } if mistaken(kind, &expected) => {
             wrong_type(format!("`{name}` is {found}, expected {expected}"))
         }

@@ -15,7 +15,7 @@ pub fn prompt(of: &Bound<'_, PyAny>) -> PyResult<Prompt> {
     Ok(match form.as_str() {
         "chat" => {
             let held: Vec<Bound<'_, PyTuple>> = held.extract()?;
-            Prompt::Chat(messages(held.iter().map(parts).collect::<PyResult<_>>()?)?)
+            messages(held.iter().map(parts).collect::<PyResult<_>>()?)?.into()
         }
         "raw" => Prompt::Raw(held.extract()?),
         "tokens" => Prompt::Tokens(held.extract()?),

@@ -9,7 +9,7 @@ use demask::{
     layers::decode::transfer::OwnRule,
     methods::{
         step::HeadAsk,
-        transfer::{Candidate, State, Transfer},
+        transfer::{Candidate, LaneView, State, Transfer},
     },
 };
 use pyo3::{prelude::*, types::PyBytes};
@@ -44,21 +44,26 @@ impl Raised {
     }
 }
 
-/// A rule as the Python half hands it over: its name, whether it wants the entropy of each prediction, and a function of
-/// candidates, quota and rate that returns which of them are taken.
+/// A rule as the Python half hands it over: its name, what it wants to see of each prediction, and a function of candidates,
+/// quota, rate, canvas, best tokens and logits that returns which of them are taken.
 #[derive(FromPyObject)]
-pub struct Handed(String, bool, Py<PyAny>);
+pub struct Handed(String, Wishes, Py<PyAny>);
+
+/// What a rule wants to see of each prediction: its entropy, so many of the most probable tokens, its logits.
+#[derive(Debug, Clone, Copy, FromPyObject)]
+struct Wishes(bool, usize, bool);
 
 impl Handed {
     /// Returns the rule of one request, and where it leaves what it raises.
     pub fn rule(self) -> (OwnRule, Raised) {
-        let Self(name, entropy, choose) = self;
+        let Self(name, wishes, choose) = self;
         let (raised, choose) = (Raised::default(), Arc::new(choose));
         let left = raised.clone();
         let told = name.clone();
         let make = move || -> Box<dyn Transfer> {
             let (name, choose, raised) = (told.clone(), Arc::clone(&choose), left.clone());
-            Box::new(PyTransfer { name, entropy, choose, raised, fault: RefCell::default() })
+            let (seen, fault) = (RefCell::default(), RefCell::default());
+            Box::new(PyTransfer { name, wishes, choose, raised, seen, fault })
         };
         (OwnRule::new(&name, make), raised)
     }
@@ -67,10 +72,45 @@ impl Handed {
 /// A rule of one session.
 struct PyTransfer {
     name: String,
-    entropy: bool,
+    wishes: Wishes,
     choose: Arc<Py<PyAny>>,
     raised: Raised,
+    seen: RefCell<Seen>,
     fault: RefCell<Option<String>>,
+}
+
+/// What a rule sees beside its candidates: numbers with the low byte first.
+#[derive(Default)]
+struct Seen {
+    /// The canvas's tokens, u32.
+    canvas: Vec<u8>,
+    /// The most probable tokens of each candidate, best first: the token as u32, its probability as f32.
+    top: Vec<u8>,
+    /// The logits of each candidate, f32.
+    logits: Vec<u8>,
+}
+
+impl Seen {
+    /// Takes over what a rule wants to see of its candidates.
+    fn of(&mut self, Wishes(_, most, logits): Wishes, lane: &LaneView<'_>, candidates: &[Candidate]) {
+        let Self { canvas, top, logits: raw } = self;
+        canvas.clear();
+        canvas.extend(lane.canvas.tokens().iter().flat_map(|token| token.to_le_bytes()));
+        top.clear();
+        raw.clear();
+        let predictions = lane.predictions;
+        let rows = predictions.tokens.len().max(1);
+        // Whoever watches may have asked for longer lists.
+        let (width, vocabulary) = (predictions.top.len() / rows, predictions.logits.len() / rows);
+        for index in candidates.iter().filter_map(|candidate| predictions.index(lane.lane, candidate.position)) {
+            let best = predictions.top[index * width..][..width].iter().take(most);
+            top.extend(best.flat_map(|(token, share)| [token.to_le_bytes(), share.to_le_bytes()]).flatten());
+            if logits {
+                let row = &predictions.logits[index * vocabulary..][..vocabulary];
+                raw.extend(row.iter().flat_map(|logit| logit.to_le_bytes()));
+            }
+        }
+    }
 }
 
 impl std::fmt::Debug for PyTransfer {
@@ -82,8 +122,10 @@ impl std::fmt::Debug for PyTransfer {
 impl PyTransfer {
     fn ask(&self, py: Python<'_>, state: &State, candidates: &[Candidate]) -> PyResult<Vec<usize>> {
         let columns = PyBytes::new(py, &columns(candidates));
+        let seen = self.seen.borrow();
+        let [canvas, top, logits] = [&seen.canvas, &seen.top, &seen.logits].map(|bytes| PyBytes::new(py, bytes));
         ASKED.set(true);
-        let found = self.choose.call1(py, (columns, state.tick.quota, state.tick.rate));
+        let found = self.choose.call1(py, (columns, state.tick.quota, state.tick.rate, canvas, top, logits));
         ASKED.set(false);
         found?.extract(py)
     }
@@ -91,7 +133,14 @@ impl PyTransfer {
 
 impl Transfer for PyTransfer {
     fn ask(&self, ask: &mut HeadAsk) {
-        ask.wanted.entropy |= self.entropy;
+        let Wishes(entropy, top, logits) = self.wishes;
+        ask.wanted.entropy |= entropy;
+        ask.wanted.top = ask.wanted.top.max(top);
+        ask.wanted.logits |= logits;
+    }
+
+    fn look(&self, lane: &LaneView<'_>, candidates: &[Candidate]) {
+        self.seen.borrow_mut().of(self.wishes, lane, candidates);
     }
 
     fn choose(&self, state: &State, candidates: &mut [Candidate]) -> usize {

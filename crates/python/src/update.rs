@@ -25,7 +25,7 @@ pub struct Update {
     nfe: usize,
     /// Masks that are left in the canvas.
     masks: usize,
-    /// Count of positions behind the prompt that can no longer change and belong to the answer.
+    /// Count of positions after the prompt that can no longer change and belong to the answer.
     settled: usize,
 }
 
@@ -75,7 +75,7 @@ pub struct Started {
     canvas: Vec<u32>,
     /// Tokens of the prompt.
     prompt_tokens: usize,
-    /// Positions behind the prompt.
+    /// Positions after the prompt.
     positions: usize,
     /// Positions of a block.
     block_length: usize,
@@ -83,7 +83,7 @@ pub struct Started {
     decoder: String,
     /// The cache policy, with its parameters.
     cache: String,
-    /// The holes that are filled, as pairs of the first position and the one behind the last.
+    /// The holes that are filled, as pairs of the first position and the one after the last.
     holes: Vec<(usize, usize)>,
 }
 
@@ -105,7 +105,7 @@ impl Update {
             }
             Event::Text(text) => self.text.push_str(text),
             Event::Hole { index, text } => self.holes.push((*index, text.clone())),
-            &Event::Commit { step, position, token, confidence } => {
+            &Event::Commit { step, position, token, confidence, .. } => {
                 self.commits.push(Commit {
                     step,
                     position,
@@ -116,7 +116,7 @@ impl Update {
                     top: vec![],
                 });
             }
-            &Event::Replace { step, position, from, to: Some(token), confidence } => {
+            &Event::Replace { step, position, from, to: Some(token), confidence, .. } => {
                 let replaces = Some(from);
                 self.commits.push(Commit { step, position, token, replaces, confidence, logprob: None, top: vec![] });
             }

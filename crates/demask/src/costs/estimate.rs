@@ -3,6 +3,7 @@
 //! A session runs with a stand-in for its networks, so that its plans are those of a real run; the formula is that of
 //! receipts. Whatever depends on what is predicted is only as right as the stand-in.
 
+use demask_checkpoint::AdapterFacts;
 use demask_decode::{DecodingReceipt, Session};
 use demask_model::{ArchSpec, Asked, Convention, WeightError, attention_shape, keys_read, step_cost};
 use demask_step::{Cost, ForwardInput, LayerRows, Operations, Predictions};
@@ -73,7 +74,8 @@ pub struct NetworkEstimate {
     /// Live rows.
     pub rows: u64,
     /// Rows that ran attention and MLP, averaged over layers.
-    pub computed_rows: u64,
+    #[serde(serialize_with = "rounded")]
+    pub computed_rows: f64,
     /// Rows that the head answered.
     pub head_rows: u64,
     /// Floating point operations.
@@ -91,7 +93,7 @@ pub struct NetworkEstimate {
 /// Costs by module.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Default)]
 pub struct Modules {
-    /// Products that make Q, K and V, and the one behind attention.
+    /// Products that make Q, K and V, and the one after attention.
     pub projections: Module,
     /// Scores of attention, and sums of values by them.
     pub attention: Module,
@@ -131,7 +133,8 @@ pub struct StepKind {
     /// Records whether layers compute some of the rows alone.
     pub partial: bool,
     /// Rows that ran attention and MLP, averaged over layers, of all together.
-    pub computed_rows: u64,
+    #[serde(serialize_with = "rounded")]
+    pub computed_rows: f64,
     /// Rows that the head answered, of all together.
     pub head_rows: u64,
     /// Floating point operations of all together.
@@ -142,9 +145,15 @@ pub struct StepKind {
 struct Priced {
     spec: ArchSpec,
     weights: WeightBytes,
+    adapter: Option<AdapterFacts>,
     /// Bytes of K and V at one position, all layers together.
     position: u64,
     found: NetworkEstimate,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
+fn rounded<S: serde::Serializer>(rows: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(rows.round() as u64)
 }
 
 impl Priced {
@@ -159,12 +168,13 @@ impl Priced {
         let options: BackendOptions = device.backend_options(outline.main_dtype())?;
         let row_budget = device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
         let needs = session.needs_of(network);
-        let memory = Footprint::of(&spec, outline.stored(), &options, row_budget, &needs)?;
+        let memory = Footprint::of(&spec, (outline.stored(), outline.info().adapter()), &options, row_budget, &needs)?;
         let kind = PageKind { increments: false, residual: false };
         let page = options.page_bytes(&attention_shape(&spec), spec.layers, spec.hidden, kind);
-        let weights = WeightBytes::of(&spec, outline.stored(), &options)?;
+        let weights = WeightBytes::of(&spec, (outline.stored(), outline.info().adapter()), &options)?;
         let found = NetworkEstimate { memory, ..NetworkEstimate::default() };
-        Ok(Self { weights, position: page / PAGE as u64, found, spec })
+        let adapter = outline.info().adapter().cloned();
+        Ok(Self { weights, adapter, position: page / PAGE as u64, found, spec })
     }
 
     /// Prices the requests of a forward.
@@ -173,6 +183,9 @@ impl Priced {
         for ((request, &increments), answer) in asked.requests.iter().zip(asked.increments).zip(answers) {
             let ForwardInput { plan, tokens, ask, .. } = request;
             answer.cost = step_cost(&self.spec, convention, Asked { plan, tokens, ask }, increments);
+            if let Some(adapter) = &self.adapter {
+                answer.cost.operations += adapter.operations(tokens);
+            }
             cost += answer.cost;
             keys += keys_read(plan);
             partial |= plan.layers != LayerRows::All;
@@ -213,7 +226,7 @@ impl Priced {
         let same = |kind: &StepKind| (kind.rows, kind.keys, kind.partial) == (rows, keys, partial);
         let at = found.steps.iter().position(same).unwrap_or_else(|| {
             let (first, forwards, flops) = (index, 0, 0.0);
-            let kind = StepKind { first, forwards, rows, keys, partial, computed_rows: 0, head_rows: 0, flops };
+            let kind = StepKind { first, forwards, rows, keys, partial, computed_rows: 0.0, head_rows: 0, flops };
             found.steps.push(kind);
             found.steps.len() - 1
         });

@@ -19,7 +19,7 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// Leaves a model's weights behind, its first guide's too.
+    /// Leaves a model's weights after, its first guide's too.
     pub fn of(opened: Opened) -> Self {
         let all = opened.into_parts().into_iter().rev();
         let outline = all.fold(None, |guide: Option<Self>, (info, stored, main)| {
@@ -73,7 +73,7 @@ impl Outline {
     }
 
     /// Returns the type that most weights are stored in.
-    pub(crate) fn main_dtype(&self) -> Dtype {
+    pub fn main_dtype(&self) -> Dtype {
         self.main
     }
 

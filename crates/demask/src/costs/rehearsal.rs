@@ -112,7 +112,7 @@ fn each(
         let mut answers = answers?;
         see(&asked, &mut answers);
         session.feed(&answers);
-        heed(session.events().fold(Outcome::default(), |outcome, event| outcome.and(&event)));
+        heed(Outcome::of(session));
         step += 1;
     }
     Ok(())
@@ -122,32 +122,45 @@ fn each(
 #[derive(Debug, Clone, Copy, Default)]
 struct Outcome {
     commits: usize,
+    /// Commits that no forward decided, because a constraint leaves no choice.
+    forced: usize,
     /// Draft tokens that came true, and those that did not.
     drafts: [usize; 2],
 }
 
 impl Outcome {
+    fn of(session: &mut Session) -> Self {
+        session.events().fold(Self::default(), |outcome, event| outcome.and(&event))
+    }
+
     fn and(mut self, event: &Event) -> Self {
         match *event {
-            Event::Commit { .. } => self.commits += 1,
+            Event::Commit { forced, .. } => {
+                self.commits += 1;
+                self.forced += usize::from(forced);
+            }
             Event::Step { accepted, rejected, .. } => self.drafts = [accepted, rejected],
             _ => {}
         }
         self
     }
 
-    /// Says it where drafts were decided.
+    /// Says it where drafts were decided, or tokens were forced.
     fn told(self) -> Option<String> {
         let [accepted, rejected] = self.drafts;
-        let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-        (accepted + rejected > 0).then(|| {
-            format!(
-                ": accepts {accepted} of {}, settles {}",
-                counted(accepted + rejected, "draft"),
-                counted(self.commits, "token")
-            )
-        })
+        let drafts = (accepted + rejected > 0).then(|| {
+            let (drafts, tokens) = (counted(accepted + rejected, "draft"), counted(self.commits, "token"));
+            format!("accepts {accepted} of {drafts}, settles {tokens}")
+        });
+        let forced = (self.forced > 0).then(|| format!("forces {}", counted(self.forced, "token")));
+        let told: Vec<String> = drafts.into_iter().chain(forced).collect();
+        (!told.is_empty()).then(|| format!(": {}", told.join(", ")))
     }
+}
+
+/// Writes a number of things.
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Describes the plans of a group, a line each. The guide's sequences follow the `own` ones of the model. Where a causal model's
@@ -177,8 +190,8 @@ fn guesses(ForwardInput { plan, tokens, .. }: &ForwardInput, open: Option<TokenI
     guesses
 }
 
-/// Writes a line for the rules of the decoder and the cache policy, if they have any, for each step that `session` would run with a stand-in, and
-/// for their sum. `see` as for [`rehearse`]. Steps that depend on predictions may differ in a real run.
+/// Writes a line for the rules of the decoder and the cache policy, if they have any, for what a constraint leaves no choice about, for each
+/// step that `session` would run with a stand-in, and for their sum. `see` as for [`rehearse`]. Steps that depend on predictions may differ in a real run.
 ///
 /// # Errors
 /// As [`rehearse`].
@@ -194,6 +207,10 @@ pub fn explain(
     }
     if let Some(rule) = session.cache_rule() {
         tell(format!("cache: {rule}"));
+    }
+    let before = Outcome::of(session).forced;
+    if before > 0 {
+        tell(format!("form: leaves no choice about {} before the first forward", counted(before, "token")));
     }
     let open = session.canvas().last().copied();
     let told = RefCell::new(Vec::new());
@@ -215,18 +232,20 @@ pub fn explain(
 
 /// A model as one assumes it to be: a share of its drafts comes true.
 ///
-/// Of each forward's open positions the first is sure and right, and so are those behind it up to the next one that is
+/// Of each forward's open positions the first is sure and right, and so are those after it up to the next one that is
 /// *new*; the others are unsure, and wrong as a draft. Whether a position is new is drawn once, by seed and position, with a
 /// probability of 1 - `acceptance`. So a forward takes 1 / (1 - `acceptance`) tokens on average where nothing else limits it, whether
 /// it is a threshold, a chain of drafts or a guide that decides. With 0, each forward takes as few as the decoder allows.
 ///
 /// A causal model's rows are right where they hold text, and guess where they hold masks; a pass that makes nothing but drafts
-/// is not sure of the first one either.
+/// is not sure of the first one either. Under a constraint it knows no form: what it predicts seldom fits, so that each forward
+/// takes as few tokens as the decoder allows.
 #[derive(Debug, Clone)]
 pub struct Assumed {
     /// The token that is right everywhere, and one that is not.
     tokens: [TokenId; 2],
     mask: Option<TokenId>,
+    vocab: usize,
     /// Distance from a position back to the row that predicts it, if a plan says nothing else.
     shift: Position,
     acceptance: f64,
@@ -238,7 +257,7 @@ pub struct Assumed {
 /// Rule for a forward's predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sure {
-    /// The first one, and the run behind it.
+    /// The first one, and the run after it.
     First,
     /// The run alone, the first one included.
     Run,
@@ -254,7 +273,7 @@ impl Assumed {
 
     /// Makes one of a model that predicts these two tokens.
     pub fn with_tokens(facts: &ModelFacts, tokens: [TokenId; 2], acceptance: f64, seed: u64) -> Self {
-        Self { tokens, mask: facts.mask_id, shift: facts.shift, acceptance, seed, judging: false }
+        Self { tokens, mask: facts.mask_id, vocab: facts.vocab, shift: facts.shift, acceptance, seed, judging: false }
     }
 
     /// Returns what takes the place of what networks predict for a session: it gets a forward's requests and their predictions,
@@ -294,7 +313,7 @@ impl Assumed {
             for position in positions.iter() {
                 let filled = |mask| held(position).is_some_and(|held| held != mask);
                 if ask.only_where.is_some_and(filled) {
-                    Self::push_nothing(&mut predictions, ask);
+                    self.push_nothing(&mut predictions, ask);
                     continue;
                 }
                 let sure = match rule {
@@ -347,10 +366,19 @@ impl Assumed {
             None => Judged { rank: u32::MAX - 1, log_probability: f32::MIN, best: 1.0 },
         };
         predictions.judged.extend(std::iter::repeat_n(judged, ask.wanted.judge_width));
+        self.push_row(predictions, ask, Some(token));
+    }
+
+    /// Appends a row of logits where rows are asked for: all tokens but one are equal.
+    fn push_row(&self, predictions: &mut Predictions, ask: &HeadAsk, best: Option<TokenId>) {
+        if ask.wanted.logits {
+            let logit = |token: usize| if best.is_some_and(|best| best as usize == token) { 1.0 } else { 0.0 };
+            predictions.logits.extend((0..self.vocab).map(logit));
+        }
     }
 
     /// Appends that nothing was asked at a position.
-    fn push_nothing(predictions: &mut Predictions, ask: &HeadAsk) {
+    fn push_nothing(&self, predictions: &mut Predictions, ask: &HeadAsk) {
         predictions.tokens.push(NO_TOKEN);
         predictions.confidence.push(f32::NEG_INFINITY);
         if ask.wanted.margin {
@@ -361,6 +389,7 @@ impl Assumed {
         }
         predictions.top.extend(std::iter::repeat_n((NO_TOKEN, 0.0), ask.wanted.top));
         predictions.judged.extend(std::iter::repeat_n(Judged::NONE, ask.wanted.judge_width));
+        self.push_row(predictions, ask, None);
     }
 }
 

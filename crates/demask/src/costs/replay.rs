@@ -47,7 +47,7 @@ fn named(record: &Record) -> impl Iterator<Item = TokenId> + '_ {
 pub struct Recorded {
     /// Prompt tokens.
     pub prompt_tokens: usize,
-    /// Positions behind the prompt, the last block's overhang included.
+    /// Positions after the prompt, the last block's overhang included.
     pub length: usize,
     /// The decoder with its parameters.
     pub decoder: String,
@@ -176,7 +176,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// Returns what to feed in place of `answers`, which it costs all the same. They are fed themselves behind its end.
+    /// Returns what to feed in place of `answers`, which it costs all the same. They are fed themselves after its end.
     pub fn next(&mut self, answers: &[Predictions]) -> Vec<Predictions> {
         let Some(mut feed) = self.feeds.pop_front() else { return answers.to_vec() };
         feed.iter_mut().zip(answers).for_each(|(told, ran)| told.cost = ran.cost);

@@ -6,7 +6,7 @@ use std::{
     ops::Range,
 };
 
-use demask_step::{NO_TOKEN, Predictions, TokenId};
+use demask_step::{Mask, NO_TOKEN, Position, Predictions, TokenId};
 
 use super::draws::Draw;
 use crate::TokenLogprob;
@@ -34,13 +34,33 @@ pub struct Likelihood {
     pub seconds: f64,
 }
 
-/// A continuation behind its context.
+/// A continuation after its context, or a canvas with one of the choices of a slot.
 #[derive(Debug, Clone)]
-pub(super) struct Text {
-    /// Context, continuation and the end behind them, if there is one.
+pub(crate) struct Text {
+    /// All of its tokens: context, continuation and the end after them, if there is one.
     pub tokens: Vec<TokenId>,
-    /// The continuation's positions.
+    /// Positions of the tokens that are judged.
     pub judged: Range<usize>,
+}
+
+/// Rows of a text that run in a forward.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pass {
+    /// The rows.
+    pub rows: Range<usize>,
+    /// Rule for the keys that each sees.
+    pub attention: Mask,
+    /// Distance from a position back to the row that predicts it; none: the model's own.
+    pub shift: Option<Position>,
+}
+
+/// Choices for the same place of a text. Each is a text of its own, which has it there.
+#[derive(Debug, Clone)]
+pub(crate) struct Slot {
+    /// The texts.
+    pub texts: Range<usize>,
+    /// The positions, masks where a choice has not been written yet.
+    pub places: Range<usize>,
 }
 
 /// One forward.
@@ -49,7 +69,9 @@ pub(super) struct Canvas {
     /// The text whose tokens run: it is the first that needs this forward.
     pub text: usize,
     /// Rows that run.
-    pub rows: Range<usize>,
+    pub pass: Pass,
+    /// Positions that are hidden, beside those that are predicted.
+    pub hidden: Range<usize>,
     /// Positions that are predicted, ascending.
     pub predict: Vec<usize>,
     /// The tokens that are judged: one at each of these positions, and others at some of them.
@@ -60,9 +82,9 @@ pub(super) struct Canvas {
 }
 
 impl Canvas {
-    fn new(text: usize, rows: Range<usize>) -> Self {
+    fn new(text: usize, pass: Pass, hidden: Range<usize>) -> Self {
         let (predict, first, others, readers) = (Vec::new(), Vec::new(), BTreeMap::new(), Vec::new());
-        Self { text, rows, predict, first, others, readers }
+        Self { text, pass, hidden, predict, first, others, readers }
     }
 
     /// Lets a token be judged at one of the predicted positions; returns its place among those that are.
@@ -105,7 +127,7 @@ struct Read {
     canvas: u32,
     /// The position, by its place among those that are predicted once they are known.
     place: u32,
-    /// The token, by its place among those that are judged there.
+    /// The token, by its place among those that are judged there once they are known.
     column: u32,
 }
 
@@ -154,12 +176,12 @@ impl Plan {
                     let mut seen: Vec<Option<TokenId>> = continuation.iter().copied().map(Some).collect();
                     draw.masked.iter().for_each(|&place| seen[place] = None);
                     let canvas = *known.entry((context, seen)).or_insert_with(|| {
-                        plan.canvases.push(Canvas::new(index, 0..text.tokens.len()));
-                        plan.canvases.len() - 1
+                        let pass = Pass { rows: 0..text.tokens.len(), attention: Mask::Full, shift: None };
+                        plan.canvas(index, pass, 0..0)
                     });
                     let sum = plan.sum(index);
                     for place in &draw.masked {
-                        plan.read(sum, canvas, text.judged.start + place);
+                        plan.read(sum, canvas, text, text.judged.start + place);
                     }
                     sum
                 });
@@ -168,11 +190,34 @@ impl Plan {
             let sums = sums.collect();
             plan.draws.push((sums, 0));
         }
-        plan.settled(texts)
+        plan.settled()
     }
 
-    /// Plans the texts of a model that reads from left to right, one behind the other in one sequence: each from where it
-    /// parts from the one before, so that no row runs twice. A row predicts the token `shift` positions behind it.
+    /// Plans slots whose tokens are judged one after the other, each as it is predicted once those before it are written and
+    /// the others are masks. `pass` is the forward that predicts a position of a slot. Where all rows see each other, one
+    /// forward predicts the first tokens of all slots: nothing is written in any of them.
+    pub fn chaining(texts: &[Text], slots: &[Slot], pass: impl Fn(&Slot, usize) -> Pass) -> Self {
+        let (mut plan, mut known) = (Self::default(), HashMap::new());
+        for (number, slot) in slots.iter().enumerate() {
+            for index in slot.texts.clone() {
+                let (text, sum) = (&texts[index], plan.sum(index));
+                for position in text.judged.clone() {
+                    let (written, pass) = (&text.tokens[slot.places.start..position], pass(slot, position));
+                    let of_all = written.is_empty() && pass.attention == Mask::Full;
+                    let canvas = *known.entry(((!of_all).then_some(number), written)).or_insert_with(|| {
+                        let hidden = position..slot.places.end.min(pass.rows.end).max(position);
+                        plan.canvas(index, pass, hidden)
+                    });
+                    plan.read(sum, canvas, text, position);
+                }
+                plan.draws.push((vec![(sum, 1.0)], 0));
+            }
+        }
+        plan.settled()
+    }
+
+    /// Plans the texts of a model that reads from left to right, one after the other in one sequence: each from where it
+    /// parts from the one before, so that no row runs twice. A row predicts the token `shift` positions after it.
     pub fn reading(texts: &[Text], shift: usize) -> Self {
         let mut plan = Self { draws: vec![Default::default(); texts.len()], ..Self::default() };
         let mut order: Vec<usize> = (0..texts.len()).collect();
@@ -186,17 +231,23 @@ impl Plan {
             // Behind the last token nothing is predicted.
             let end = tokens.len() - shift;
             if rows.len() < end {
-                plan.canvases.push(Canvas::new(index, rows.len()..end));
-                rows.resize(end, plan.canvases.len() - 1);
+                let pass = Pass { rows: rows.len()..end, attention: Mask::Causal, shift: None };
+                let canvas = plan.canvas(index, pass, 0..0);
+                rows.resize(end, canvas);
             }
             let sum = plan.sum(index);
             for position in judged.clone() {
-                plan.read(sum, rows[position - shift], position);
+                plan.read(sum, rows[position - shift], &texts[index], position);
             }
             plan.draws[index].0.push((sum, 1.0));
             last = tokens;
         }
-        plan.settled(texts)
+        plan.settled()
+    }
+
+    fn canvas(&mut self, text: usize, pass: Pass, hidden: Range<usize>) -> usize {
+        self.canvases.push(Canvas::new(text, pass, hidden));
+        self.canvases.len() - 1
     }
 
     fn sum(&mut self, text: usize) -> usize {
@@ -204,9 +255,10 @@ impl Plan {
         self.sums.len() - 1
     }
 
-    /// Adds what a forward predicts at a position to a sum.
-    fn read(&mut self, sum: usize, canvas: usize, position: usize) {
-        self.sums[sum].reads.push(Read { canvas: canvas as u32, place: position as u32, column: 0 });
+    /// Adds the log-probability of a text's token, as a forward predicts it, to a sum.
+    fn read(&mut self, sum: usize, canvas: usize, text: &Text, position: usize) {
+        let token = text.tokens[position];
+        self.sums[sum].reads.push(Read { canvas: canvas as u32, place: position as u32, column: token });
         let Canvas { predict, readers, .. } = &mut self.canvases[canvas];
         predict.push(position);
         if readers.last() != Some(&sum) {
@@ -215,19 +267,17 @@ impl Plan {
     }
 
     /// Settles where each forward has its answers.
-    fn settled(mut self, texts: &[Text]) -> Self {
+    fn settled(mut self) -> Self {
         for canvas in &mut self.canvases {
             canvas.predict.sort_unstable();
             canvas.predict.dedup();
             canvas.first = vec![NO_TOKEN; canvas.predict.len()];
         }
-        for Sum { text, reads, .. } in &mut self.sums {
-            for read in reads {
-                let (canvas, position) = (&mut self.canvases[read.canvas as usize], read.place as usize);
-                let place = canvas.predict.partition_point(|&known| known < position);
-                read.column = canvas.judge(place, texts[*text].tokens[position]) as u32;
-                read.place = place as u32;
-            }
+        for read in self.sums.iter_mut().flat_map(|sum| &mut sum.reads) {
+            let (canvas, position) = (&mut self.canvases[read.canvas as usize], read.place as usize);
+            let place = canvas.predict.partition_point(|&known| known < position);
+            read.column = canvas.judge(place, read.column) as u32;
+            read.place = place as u32;
         }
         self
     }

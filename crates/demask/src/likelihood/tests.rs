@@ -95,14 +95,14 @@ fn one_by_one(model: &Model, context: &[TokenId], text: &[TokenId], options: &Li
         let whole = [(context.to_vec(), text.to_vec())];
         let LikelihoodTask { asked, .. } = model.info().likelihoods(&whole, options, 1).unwrap();
         let plan = Plan::hiding(&asked.texts, &[vec![draw]]);
-        let found = model.judge(LikelihoodTask::new(asked, plan, 1), Class::default()).wait().unwrap();
+        let found = model.judge(LikelihoodTask::new(asked, plan, 1), Class::default(), |found| found).wait().unwrap();
         assert_eq!(found[0].forwards, 1 + usize::from(options.cfg_scale > 0.0));
         sum += found[0].log_probability;
     }
     sum
 }
 
-/// Continuations as options of a question: alike in front, alike behind, one twice, one a part of another, of another length.
+/// Continuations as options of a question: alike at the beginning, alike at the end, one twice, one a part of another, of another length.
 fn options() -> Vec<(Vec<TokenId>, Vec<TokenId>)> {
     let other = [5, 17, 3, 40, 22, 9, 32];
     let texts: [(&[TokenId], &[TokenId]); 9] = [

@@ -376,21 +376,18 @@ fn decode_cases(on: Devices) {
                     parameters::map(&file.method, case, facts, guide.as_ref())
                 };
                 let outcome = match options {
-                    Ok(options) => Session::new(options)
-                        .map_err(|error| error.to_string())
-                        .and_then(|mut session| {
-                            if let Some(length) = parameters::kept(&file.method, case) {
-                                session.keep(length);
-                            }
-                            run(model, session)
-                        })
-                        .map(|mut trace| {
-                            if file.method.starts_with("dense_") {
-                                difference_of_answers(case, &mut trace)
-                            } else {
-                                difference(case, &trace)
-                            }
-                        }),
+                    Ok(options) => {
+                        Session::new(SessionOptions { max_tokens: parameters::kept(&file.method, case), ..options })
+                            .map_err(|error| error.to_string())
+                            .and_then(|session| run(model, session))
+                            .map(|mut trace| {
+                                if file.method.starts_with("dense_") {
+                                    difference_of_answers(case, &mut trace)
+                                } else {
+                                    difference(case, &trace)
+                                }
+                            })
+                    }
                     Err(error) => Err(error),
                 };
                 match outcome {

@@ -1,7 +1,7 @@
 //! Costs that are known without weights against receipts of real runs, against the formulas of specs/caches.md, and
 //! against the operations that dLLM-Cache's paper published; and `docs/scale.md`, which is made of them.
 
-use std::{fmt::Write, fs, ops::ControlFlow};
+use std::{fmt::Write, fs, ops::ControlFlow, path::Path};
 
 use demask::costs::{
     estimate::{Counting, Estimate},
@@ -9,11 +9,12 @@ use demask::costs::{
     rehearsal::{Assumed, ReplayError, rehearse},
     replay::Recorded,
 };
-use demask::{DeviceChoice, DtypeChoice, Event, Generation, Model, Options, Prompt, TraceLine};
+use demask::{AdapterChoice, DeviceChoice, DtypeChoice, Event, Generation, Model, Opened, Options, Prompt, TraceLine};
 use demask::{
     DeviceOptions,
     trace::{TokenTexts, Tracer},
 };
+use demask_checkpoint::{AdapterFiles, ModelFiles};
 use demask_model::Convention;
 
 use super::demo::{load, opened, question};
@@ -129,6 +130,29 @@ fn costs_are_those_of_receipts() {
     }
 }
 
+/// Rows that take an adapter cost more, whichever rows they are; beside the weights it takes memory, merged into them none.
+#[test]
+fn costs_with_an_adapter_are_those_of_receipts() {
+    let checkpoints = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt");
+    let files = |name: &str| ModelFiles::directory(checkpoints.join(name)).unwrap();
+    let weights = [AdapterChoice::Masks, AdapterChoice::All, AdapterChoice::Merged].map(|choice| {
+        let open = || {
+            let adapter = AdapterFiles { files: files("idlm-base-toy-lora"), choice };
+            let base = files("idlm-base-toy").of_family(Some("Qwen3:mask=93".parse().unwrap()));
+            Opened::open(base.with_adapter(Some(adapter))).unwrap()
+        };
+        let prompt = Prompt::Tokens((1..20).collect());
+        let options = options("isd", "causal");
+        let mut model = open().load(&DeviceOptions::default(), &[], &mut |_| true).unwrap();
+        let (answer, lines) = record(&mut model, &prompt, &options);
+        let found = replayed(&Outline::of(open()), &prompt, &options, &lines);
+        same(&found, &answer, &choice.to_string());
+        found.network.memory.weights
+    });
+    let [masks, all, merged] = weights;
+    assert!(masks == all && merged < all, "{weights:?}");
+}
+
 fn same(found: &Estimate, answer: &Generation, what: &str) {
     let receipt = &answer.receipt;
     assert_eq!(found.decoding, receipt.decoding, "{what}");
@@ -164,7 +188,8 @@ fn bytes_of_forwards_are_those_of_the_network() {
 /// the trace.
 #[test]
 fn replays_follow_the_trace_on_other_weights() {
-    let options = options("threshold:tau=0.8", "none");
+    // Each demo has a block length of its own.
+    let options = Options { block_length: Some(24), ..options("threshold:tau=0.8", "none") };
     let prompt = Prompt::Tokens((5..25).collect());
     let (told, lines) = record(&mut load("demo-llada"), &prompt, &options);
     // Its mask is a token of the other's, and it has fewer tokens.
@@ -176,7 +201,7 @@ fn replays_follow_the_trace_on_other_weights() {
     let followed = script(&options, &lines).unwrap();
     let plain = lines.iter().filter(|line| !matches!(line, TraceLine::Predictions { .. })).cloned().collect::<Vec<_>>();
     assert_eq!(script(&options, &plain).unwrap_err(), ReplayError::NoPredictions);
-    let longer = Options { gen_length: Some(64), ..options.clone() };
+    let longer = Options { gen_length: Some(64), block_length: Some(32), ..options.clone() };
     let refusal = script(&longer, &lines).unwrap_err().to_string();
     assert_eq!(
         refusal,

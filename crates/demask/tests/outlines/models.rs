@@ -179,7 +179,7 @@ fn needed(outline: &Outline, quantize: WeightChoice) -> Footprint {
     };
     let options = device.backend_options(Dtype::Bf16).unwrap();
     let canvas = SequenceNeeds { positions: 1000, ..SequenceNeeds::default() };
-    Footprint::of(outline.info().spec(), outline.stored(), &options, 1, &[canvas]).unwrap()
+    Footprint::of(outline.info().spec(), (outline.stored(), None), &options, 1, &[canvas]).unwrap()
 }
 
 fn page() -> String {

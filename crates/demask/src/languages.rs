@@ -1,0 +1,88 @@
+//! Languages over a model's tokens, kept for the requests that ask for them again.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
+use demask_decode::constraint::{
+    Constraint, Difference, Language, Limits, Source, TokenAutomaton, TokenConstraint, Vocabulary,
+};
+
+use crate::Error;
+
+/// Languages that a model keeps.
+const KEPT: usize = 64;
+
+/// Memory that the kept languages may take together, in bytes.
+const MEMORY: usize = 256 << 20;
+
+/// Differences between a schema and its language that a receipt lists.
+const MOST_TOLD: usize = 32;
+
+/// A model's tokens as constraints read them, and the languages that were asked for last.
+#[derive(Default)]
+pub(crate) struct Languages {
+    /// The tokens, once a constraint was asked for.
+    pub(crate) vocabulary: OnceLock<Arc<Vocabulary>>,
+    /// The latest last.
+    kept: Mutex<VecDeque<Kept>>,
+}
+
+/// A language that may be asked for again.
+struct Kept {
+    asked: Constraint,
+    automaton: Arc<TokenAutomaton>,
+    source: Source,
+}
+
+impl Languages {
+    /// Returns a constraint over a vocabulary, which is the same for all requests.
+    ///
+    /// # Errors
+    /// If the language cannot be held to: one line says which part.
+    pub(crate) fn constraint(&self, asked: Constraint, vocabulary: &Arc<Vocabulary>) -> Result<TokenConstraint, Error> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = kept.iter().position(|kept| kept.asked == asked).and_then(|index| kept.remove(index));
+        let latest = if let Some(known) = known {
+            known
+        } else {
+            // A schema may take a second: others that know theirs do not wait for it.
+            drop(kept);
+            let made = make(asked, vocabulary)?;
+            kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            made
+        };
+        let mut constraint = TokenConstraint::new(Arc::clone(&latest.automaton), latest.source.clone());
+        constraint.says_end = latest.asked.language != Language::Any;
+        kept.push_back(latest);
+        while kept.len() > KEPT || (kept.len() > 1 && memory(&kept) > MEMORY) {
+            kept.pop_front();
+        }
+        Ok(constraint)
+    }
+}
+
+/// Makes the automaton of a language.
+fn make(asked: Constraint, vocabulary: &Arc<Vocabulary>) -> Result<Kept, Error> {
+    let compiled =
+        asked.compile().map_err(|error| Error::Constraint { option: asked.kind(), text: error.to_string() })?;
+    let told = |differences: Vec<Difference>| {
+        let more = differences.len().saturating_sub(MOST_TOLD);
+        let first = differences.into_iter().take(MOST_TOLD).map(|at| format!("{}: {}", at.path, at.what));
+        first.chain((more > 0).then(|| format!("{more} more"))).collect()
+    };
+    let source = Source {
+        kind: asked.kind().to_owned(),
+        hash: compiled.hash,
+        narrowed: told(compiled.narrowed),
+        ignored: told(compiled.ignored),
+    };
+    let automaton = TokenAutomaton::new(compiled.automaton, Arc::clone(vocabulary), Limits::default());
+    Ok(Kept { asked, automaton: Arc::new(automaton), source })
+}
+
+/// Memory of languages, in bytes.
+fn memory(kept: &VecDeque<Kept>) -> usize {
+    kept.iter().map(|kept| kept.automaton.memory()).sum()
+}
