@@ -144,7 +144,7 @@ pub(crate) fn refused(service: &Inner, caller: &Caller, started: Instant, refusa
     (service.config.log)(&line);
 }
 
-/// Milliseconds with one digit behind the point.
+/// Milliseconds with one digit after the point.
 fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e4).round() / 10.0
 }

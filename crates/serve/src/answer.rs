@@ -1,8 +1,9 @@
 //! Facts of an answer that several forms write: its counts, its tokens, how it ended.
 
 use demask::{Finish, Generation, TokenId};
+use serde_json::{Map, Value, json};
 
-/// Tokens of an answer.
+/// Tokens of an answer, and their speed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counts {
     /// Tokens of the prompt.
@@ -11,6 +12,8 @@ pub struct Counts {
     pub cached: usize,
     /// Tokens of the answer.
     pub generated: usize,
+    /// Its tokens a second, once it is over.
+    pub per_second: Option<f64>,
 }
 
 impl Counts {
@@ -23,7 +26,12 @@ impl Counts {
         } else {
             answer.canvas.len() - answer.hole_positions.iter().map(ExactSizeIterator::len).sum::<usize>()
         };
-        Self { prompt, cached: answer.receipt.decoding.cached_tokens.min(prompt), generated }
+        Self {
+            prompt,
+            cached: answer.receipt.decoding.cached_tokens.min(prompt),
+            generated,
+            per_second: Some(answer.receipt.seconds.tokens_per_second),
+        }
     }
 }
 
@@ -44,5 +52,34 @@ pub fn finish_reason(finish: Finish) -> &'static str {
         Finish::Eos | Finish::Stop => "stop",
         // What was given up at a deadline is cut off, too.
         _ => "length",
+    }
+}
+
+/// What all bodies and messages of a request say of it.
+#[derive(Debug, Default)]
+pub struct Head {
+    /// The answer's name.
+    pub id: String,
+    /// Seconds since 1970.
+    pub created: u64,
+    /// The model's name.
+    pub model: String,
+    /// Tokens that end the model's answers.
+    pub end_ids: Vec<TokenId>,
+    /// Fields of the request that a dialect returns with its answer.
+    pub request: Map<String, Value>,
+}
+
+impl Head {
+    /// Returns the reason why an answer ended: the stop text, the token that the request stops at, or the deadline; null for the
+    /// model's own end, and for a length.
+    pub fn stop_reason(&self, generation: &Generation) -> Value {
+        let token = generation.end_token.filter(|token| !self.end_ids.contains(token));
+        match (&generation.stop_text, token, generation.finish) {
+            (Some(text), ..) => json!(text),
+            (None, Some(token), _) => json!(token),
+            (None, None, Finish::Deadline) => json!("deadline"),
+            _ => Value::Null,
+        }
     }
 }

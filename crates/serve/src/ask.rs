@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use demask::{Class, Mask, ModelInfo, Options, Settings, Tenant};
+use demask::{Class, Mask, ModelInfo, Options, Settings, Tenant, seed};
 use demask_settings::{Field, whole};
 use serde_json::{Value, json};
 
@@ -77,7 +77,7 @@ pub struct Ask {
     pub options: Options,
     /// Names by which the client set options.
     pub names: Names,
-    /// The seed of the first answer; the others have those behind it.
+    /// The seed of the first answer; the others have those after it.
     pub seed: u64,
     /// Class of the requests.
     pub class: Class,
@@ -147,19 +147,20 @@ pub fn read(fields: &mut Fields<'_>, limits: &Limits, tenant: Tenant) -> Result<
     read_sampling(fields, &mut options)?;
     let mut names = Names::default();
     read_length(fields, &mut options, &mut names)?;
-    options.stop = read_stop(fields, limits)?;
+    options.stop = read_stop(fields, "stop", limits)?;
     options.ignore_eos = fields.switch("ignore_eos")?.filter(|ignore| *ignore);
     // As vLLM's clients call it, who send it with and without stop texts.
     let include = fields.switch("include_stop_str_in_output")?;
     options.include_stop = include.filter(|include| *include && options.stop.is_some());
     let seed = read_seed(fields)?;
-    let choices = fields.count("n")?.unwrap_or_default();
+    let choices = fields.count("n")?.unwrap_or(1);
     let priority = fields.integer("priority")?.unwrap_or_default();
-    let (receipt, deadline) = match &mut nested {
-        Some(nested) => (nested.is_on("receipt")?, nested.count("deadline_ms")?),
-        None => (false, None),
+    let receipt = match &mut nested {
+        Some(nested) => nested.is_on("receipt")?,
+        None => false,
     };
     read_diffusion(fields, nested, &mut options, &mut names)?;
+    read_constraint(fields, &mut options, &mut names)?;
     limit_length(&options, &names, limits)?;
     let token_ids = fields.is_on("return_token_ids")?;
     let cache_salt = fields.text("cache_salt")?;
@@ -167,7 +168,7 @@ pub fn read(fields: &mut Fields<'_>, limits: &Limits, tenant: Tenant) -> Result<
     let class = Class {
         // The smaller the earlier, as clients of vLLM expect.
         priority: -(priority as i32),
-        deadline: deadline.map(|milliseconds| Instant::now() + Duration::from_millis(milliseconds as u64)),
+        deadline: options.deadline_ms.and_then(|limit| Instant::now().checked_add(Duration::from_millis(limit))),
         tenant,
         ..Class::default()
     };
@@ -220,10 +221,11 @@ fn read_sampling(fields: &mut Fields<'_>, options: &mut Options) -> Result<(), R
     options.top_p = fields.number("top_p")?.map(|value| value as f32).filter(|&value| value < 1.0);
     // -1 and 0 are how vLLM's clients say: all of them.
     options.top_k = fields.integer("top_k")?.and_then(|count| u32::try_from(count).ok()).filter(|count| *count > 0);
+    options.min_p = fields.number("min_p")?.map(|value| value as f32).filter(|&value| value > 0.0);
     let greedy = options.temperature.unwrap_or(0.0) == 0.0;
     if greedy {
         // The most probable token is in whatever they keep.
-        (options.top_p, options.top_k) = (None, None);
+        (options.top_p, options.top_k, options.min_p) = (None, None, None);
     }
     Ok(())
 }
@@ -253,7 +255,10 @@ pub fn set_bound(options: &mut Options, names: &mut Names, most: usize, told: &s
 }
 
 /// Compares lengths with the server's cap.
-fn limit_length(options: &Options, names: &Names, limits: &Limits) -> Result<(), Refusal> {
+///
+/// # Errors
+/// If one is longer.
+pub fn limit_length(options: &Options, names: &Names, limits: &Limits) -> Result<(), Refusal> {
     let most = limits.gen_length;
     let lengths = [
         ("max_tokens", options.max_tokens),
@@ -267,38 +272,117 @@ fn limit_length(options: &Options, names: &Names, limits: &Limits) -> Result<(),
     Err(Refusal::parameter(name, message).coded("context_length_exceeded"))
 }
 
-fn read_stop(fields: &mut Fields<'_>, limits: &Limits) -> Result<Option<Vec<String>>, Refusal> {
-    let Some(value) = fields.take("stop") else { return Ok(None) };
+/// Reads texts that end an answer.
+///
+/// # Errors
+/// If they are no texts, too many, too long or empty.
+pub fn read_stop(fields: &mut Fields<'_>, name: &'static str, limits: &Limits) -> Result<Option<Vec<String>>, Refusal> {
+    let Some(value) = fields.take(name) else { return Ok(None) };
     let texts = match &value {
         Value::String(text) => vec![text.clone()],
         Value::Array(list) => {
             // Some clients fill their list up with null.
             let texts = list.iter().filter(|value| !value.is_null()).map(|value| value.as_str().map(str::to_owned));
-            texts
-                .collect::<Option<Vec<_>>>()
-                .ok_or_else(|| fields.wrong("stop", &value, "a text or a list of texts"))?
+            texts.collect::<Option<Vec<_>>>().ok_or_else(|| fields.wrong(name, &value, "a text or a list of texts"))?
         }
-        other => return Err(fields.wrong("stop", other, "a text or a list of texts")),
+        other => return Err(fields.wrong(name, other, "a text or a list of texts")),
     };
     let long = texts.iter().find(|text| text.len() > limits.stop_bytes);
     if texts.len() > limits.stops || long.is_some() {
         let (most, bytes) = (limits.stops, limits.stop_bytes);
         let message = format!(
-            "`stop` has {} texts, the longest of {} bytes: expected at most {most}, each of at most {bytes} bytes",
+            "`{name}` has {} texts, the longest of {} bytes: expected at most {most}, each of at most {bytes} bytes",
             texts.len(),
             texts.iter().map(String::len).max().unwrap_or(0)
         );
-        return Err(Refusal::parameter("stop", message));
+        return Err(Refusal::parameter(name, message));
     }
     if texts.iter().any(String::is_empty) {
-        return Err(Refusal::parameter("stop", "`stop` has an empty text, which would end every answer: omit it"));
+        return Err(Refusal::parameter(
+            name,
+            format!("`{name}` has an empty text, which would end every answer: omit it"),
+        ));
     }
     Ok(Some(texts).filter(|texts| !texts.is_empty()))
 }
 
+/// Reads what the answer must be, in the names of OpenAI's clients and of vLLM's.
+fn read_constraint(fields: &mut Fields<'_>, options: &mut Options, names: &mut Names) -> Result<(), Refusal> {
+    if let Some(format) = fields.take("response_format") {
+        set_format(options, names, format, "response_format")?;
+    }
+    let mut given: Vec<(&'static str, Value, &'static str)> = Vec::new();
+    if let Some(mut nested) = fields.object("structured_outputs", "structured_outputs.")? {
+        for (name, option, told) in [
+            ("json", "json_schema", "structured_outputs.json"),
+            ("regex", "regex", "structured_outputs.regex"),
+            ("choice", "choice", "structured_outputs.choice"),
+        ] {
+            given.extend(nested.take(name).map(|value| (option, value, told)));
+        }
+        if nested.is_on("json_object")? {
+            given.push(("json_object", json!(true), "structured_outputs.json_object"));
+        }
+        nested.pass()?;
+        nested.finish()?;
+    }
+    for (name, option) in [("guided_json", "json_schema"), ("guided_regex", "regex"), ("guided_choice", "choice")] {
+        given.extend(fields.take(name).map(|value| (option, value, name)));
+    }
+    for (option, value, told) in given {
+        constrain(options, names, (option, value), told)?;
+    }
+    if options.bad_words.is_some() {
+        let told = names.of("bad_words");
+        names.note("constraint", &told);
+    }
+    Ok(())
+}
+
+/// Sets the constraint of a form of the answer, whose fields have this name before theirs.
+///
+/// # Errors
+/// If the form is none of those that there are.
+pub fn set_format(
+    options: &mut Options,
+    names: &mut Names,
+    mut format: Value,
+    told: &'static str,
+) -> Result<(), Refusal> {
+    match format["type"].as_str() {
+        Some("text") => Ok(()),
+        Some("json_object") => constrain(options, names, ("json_object", json!(true)), told),
+        Some("json_schema") => {
+            // OpenAI's two interfaces have the schema in different places.
+            let inner = format.get_mut("json_schema").map(Value::take).unwrap_or(format);
+            match inner.get("schema") {
+                Some(schema) => constrain(options, names, ("json_schema", schema.clone()), told),
+                None => Err(Refusal::parameter(told, format!("`{told}` is a json_schema without a `schema`: add it"))),
+            }
+        }
+        _ => {
+            let kind = format.get("type").unwrap_or(&format);
+            let message = format!("`{told}` is of type {kind}, expected text, json_object or json_schema");
+            Err(Refusal::parameter(told, message))
+        }
+    }
+}
+
+/// Sets what the answer must be, once.
+fn constrain(
+    options: &mut Options,
+    names: &mut Names,
+    (option, value): (&'static str, Value),
+    told: &str,
+) -> Result<(), Refusal> {
+    // What the library says of a constraint on this canvas is about what was sent.
+    names.note("constraint", told);
+    set(options, names, option, value, told)
+}
+
 /// Reads the seed; without one, it is drawn.
 fn read_seed(fields: &mut Fields<'_>) -> Result<u64, Refusal> {
-    let Some(value) = fields.take("seed") else { return Ok(crate::random::number() >> 12) };
+    let Some(value) = fields.take("seed") else { return Ok(seed::drawn()) };
     // Negative ones are as good as others.
     let seed =
         whole(&value).and_then(|seed| u64::try_from(seed).ok().or(i64::try_from(seed).ok().map(|seed| seed as u64)));

@@ -16,11 +16,11 @@ pub struct Picture {
     tokens: Vec<Option<TokenId>>,
     /// Positions before the answer.
     prompt_tokens: usize,
-    /// Positions of holes: what stands between and behind them was given. 0 if the answer stands behind a prompt.
+    /// Positions of holes: what stands between and after them was given. 0 if the answer stands after a prompt.
     holes: usize,
-    /// Commits behind the prompt, by position, where log-probabilities are wanted.
+    /// Commits after the prompt, by position, where log-probabilities are wanted.
     commits: Vec<Option<Committed>>,
-    /// Positions behind the prompt that can no longer change, and masks that are left.
+    /// Positions after the prompt that can no longer change, and masks that are left.
     settled: usize,
     masks: usize,
     /// Number of those whose log-probabilities were sent, and their characters.
@@ -37,6 +37,8 @@ pub struct Committed {
     position: Position,
     token: TokenId,
     confidence: f32,
+    forced: bool,
+    changed: bool,
     logprob: Option<f32>,
     top: Vec<(TokenId, f32)>,
 }
@@ -66,9 +68,14 @@ impl Picture {
                     self.start(started, keeps);
                     changes.started = Some(started);
                 }
-                &Event::Commit { step, position, token, confidence }
-                | &Event::Replace { step, position, to: Some(token), confidence, .. } => {
-                    changes.commits.push(Committed { step, position, token, confidence, ..Committed::default() });
+                &Event::Commit { step, position, token, confidence, forced, changed } => {
+                    let commit =
+                        Committed { step, position, token, confidence, forced, changed, ..Committed::default() };
+                    changes.commits.push(commit);
+                }
+                &Event::Replace { step, position, to: Some(token), confidence, changed, .. } => {
+                    let commit = Committed { step, position, token, confidence, changed, ..Committed::default() };
+                    changes.commits.push(commit);
                 }
                 &Event::Replace { position, to: None, .. } => changes.taken_back.push(position),
                 Event::Logprob { position, logprob, top } => {
@@ -158,8 +165,15 @@ impl Picture {
             "commits": commits.collect::<Vec<_>>(),
             "forwards": update.forwards,
         });
-        if !update.taken_back.is_empty() {
-            frame["taken_back"] = json!(update.taken_back);
+        let those = |is: fn(&Committed) -> bool| update.commits.iter().filter(move |commit| is(commit));
+        for (name, positions) in [
+            ("forced", those(|commit| commit.forced).map(|commit| commit.position).collect()),
+            ("changed", those(|commit| commit.changed).map(|commit| commit.position).collect()),
+            ("taken_back", update.taken_back.clone()),
+        ] {
+            if !positions.is_empty() {
+                frame[name] = json!(positions);
+            }
         }
         if update.dropped > 0 {
             frame["dropped"] = json!(update.dropped);
@@ -170,7 +184,7 @@ impl Picture {
         Some(frame)
     }
 
-    /// The canvas as it was laid out: its lengths, and the tokens behind the prompt that were given.
+    /// The canvas as it was laid out: its lengths, and the tokens after the prompt that were given.
     fn laid_out(&self, update: &Changes<'_>, tokenizer: Option<&Tokenizer>, ids: bool) -> Value {
         let Some(started) = update.started else { return Value::Null };
         let committed = |position: usize| update.commits.iter().any(|commit| commit.position as usize == position);

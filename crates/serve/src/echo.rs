@@ -1,6 +1,6 @@
 //! A prompt that is returned with the log-probabilities of its tokens: what `echo` with `logprobs` asks for.
 //!
-//! Only an autoregressive model has them: each token behind those before it, and none for the first.
+//! Only an autoregressive model has them: each token after those before it, and none for the first.
 
 use std::task::{Context, Poll};
 

@@ -2,10 +2,7 @@
 
 use std::{future::pending, sync::Arc};
 
-use demask::{
-    Handle, Model, Tokenizer,
-    layers::decode::{caches::CACHES, methods::DECODERS},
-};
+use demask::{Handle, Model, Registry, Tokenizer};
 
 use tokio::sync::watch;
 
@@ -103,6 +100,11 @@ impl Inner {
         self.config.names.iter().map(String::as_str).chain(own)
     }
 
+    /// Reports whether requests may name any model: nobody has said by which names this one goes.
+    pub(crate) fn takes_any_name(&self) -> bool {
+        self.config.names.is_empty()
+    }
+
     /// Returns the name that the model is called by.
     pub(crate) fn name(&self) -> &str {
         self.names().next().unwrap_or_default()
@@ -127,7 +129,8 @@ impl Inner {
 /// Returns the names of the decoders and of the cache policies that a model can be decoded with.
 fn methods(handle: &Handle) -> (Vec<&'static str>, Vec<&'static str>) {
     let attention = handle.info().facts().mask.kind();
-    let decoders = DECODERS.iter().filter(|method| method.about.attention.contains(&attention));
-    let caches = CACHES.iter().filter(|method| method.about.attention.contains(&attention));
+    let registry = Registry::of_program();
+    let decoders = registry.decoders().iter().filter(|method| method.about.attention.contains(&attention));
+    let caches = registry.caches().iter().filter(|method| method.about.attention.contains(&attention));
     (decoders.map(|method| method.about.name).collect(), caches.map(|method| method.about.name).collect())
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{Refusal, account::Account, admission::Places, inner::Inner};
 
-/// Continuations behind one context.
+/// Continuations after one context.
 pub struct Group {
     /// Their places in the request.
     pub(crate) places: Vec<usize>,
@@ -96,12 +96,12 @@ impl Judging {
 /// Takes what has happened to a request, up to its end.
 ///
 /// # Errors
-/// If the likelihoods cannot be made.
-pub fn judgement(
-    answer: &mut RequestHandle<Vec<Likelihood>>,
+/// If its result cannot be made.
+pub fn judgement<T>(
+    answer: &mut RequestHandle<T>,
     account: &mut Account,
     context: &mut Context<'_>,
-) -> Poll<Result<Vec<Likelihood>, Refusal>> {
+) -> Poll<Result<T, Refusal>> {
     while let Some(events) = ready!(answer.poll_events(context)) {
         account.went(&events);
     }

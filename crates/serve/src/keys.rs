@@ -122,7 +122,9 @@ impl Keys {
             return Ok(None);
         }
         let Some(header) = authorization else {
-            return Err(Refusal::unauthorized("no API key: send it as `Authorization: Bearer KEY`"));
+            return Err(Refusal::unauthorized(
+                "no API key: send it as `Authorization: Bearer KEY`, or as `x-api-key: KEY`",
+            ));
         };
         // The scheme's name has no case.
         let Some((_, given)) = header.split_at_checked(7).filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "))

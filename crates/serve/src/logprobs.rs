@@ -25,7 +25,7 @@ pub fn length(token: TokenId, tokenizer: Option<&Tokenizer>) -> usize {
     letters(&in_answer(token, tokenizer))
 }
 
-/// Returns those of a prompt, which is returned as `text`, and of the answer behind it if there is one.
+/// Returns those of a prompt, which is returned as `text`, and of the answer after it if there is one.
 pub fn behind(echo: &Echo, text: &str, generation: Option<&Generation>, tokenizer: Option<&Tokenizer>) -> Value {
     let mut entries = echo.entries();
     let prompt = entries.len();

@@ -27,8 +27,8 @@ settings! {
         host: String = "127.0.0.1".to_owned(), "ADDRESS";
         /// Port to listen on; 0: any that is free.
         port: u16 = 8080, "PORT" in (0, 65_535);
-        /// Names that requests may call the model by, separated by commas.
-        served_model_name: List, "NAMES" or "the model's own";
+        /// Names that requests may call the model by, separated by commas; responses have the first one.
+        served_model_name: List, "NAMES" or "any, and the model's own in responses";
         /// Tokens that an answer may have at most.
         max_gen_length: usize = 4096, "N" in (1, 1 << 24);
         /// Answers that are made or wait at the same time; beyond that requests are refused with 503.

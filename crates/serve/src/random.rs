@@ -1,4 +1,4 @@
-//! Numbers that nobody can foresee: seeds that nobody chose, and names of answers.
+//! Names that nobody can foresee.
 
 use std::{
     collections::hash_map::RandomState,
@@ -7,12 +7,12 @@ use std::{
 };
 
 /// Returns a number from the system's randomness.
-pub fn number() -> u64 {
+fn number() -> u64 {
     // Each state has keys of its own, drawn from the system.
     RandomState::new().build_hasher().finish()
 }
 
-/// Returns a name with so many random letters and digits behind its prefix.
+/// Returns a name with so many random letters and digits after its prefix.
 pub fn name(prefix: &str) -> String {
     let mut name = prefix.to_owned();
     let _ = write!(name, "{:016x}{:08x}", number(), number() as u32);

@@ -193,10 +193,13 @@ impl From<demask::Error> for Refusal {
             demask::Error::TokenOutOfRange { .. }
             | demask::Error::InfillUnsupported { .. }
             | demask::Error::NoHole
+            | demask::Error::NothingToContinue
             | demask::Error::BadHole { .. } => Self::parameter(PROMPT, message),
             demask::Error::Option(SettingError::Value { name: option, .. })
             | demask::Error::InfillLength { option }
-            | demask::Error::Meaningless { option, .. } => Self::parameter(option, message),
+            | demask::Error::Meaningless { option, .. }
+            | demask::Error::Constraint { option, .. } => Self::parameter(option, message),
+            demask::Error::Question { param, .. } => Self::parameter(param, message),
             demask::Error::UnknownGuide { .. } | demask::Error::WhichGuide { .. } => {
                 Self::parameter("diffusion.guide", message)
             }

@@ -2,6 +2,7 @@
 
 use std::{
     any::Any,
+    borrow::Cow,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -99,7 +100,7 @@ async fn serve(
     caller.trace = trace.filter(|trace| is_trace(trace)).map(str::to_owned);
     let (mut key, mut weight) = (0, 1.0);
     if endpoint.access == Access::Keys
-        && let Some(found) = service.config.keys.find(authorization(&head)?)?
+        && let Some(found) = service.config.keys.find(authorization(&head)?.as_deref())?
     {
         found.count(started)?;
         caller.key = Some(found.name.clone());
@@ -112,14 +113,24 @@ async fn serve(
     (endpoint.serve)(Asked { service, http, endpoint, entry, body }).await
 }
 
-/// Returns the one header that a key comes in.
-fn authorization(head: &Parts) -> Result<Option<&[u8]>, Refusal> {
-    let mut all = head.headers.get_all(header::AUTHORIZATION).iter().map(HeaderValue::as_bytes);
-    let first = all.next();
-    match all.next() {
-        Some(_) => Err(Refusal::bad("there are several Authorization headers, expected one")),
-        None => Ok(first),
+/// Returns the one header that a key comes in: `Authorization`, or `x-api-key`, as Anthropic's clients send it.
+fn authorization(head: &Parts) -> Result<Option<Cow<'_, [u8]>>, Refusal> {
+    let one = |name: HeaderName| {
+        let mut all = head.headers.get_all(&name).iter().map(HeaderValue::as_bytes);
+        let first = all.next();
+        match all.next() {
+            Some(_) if name == header::AUTHORIZATION => {
+                Err(Refusal::bad("there are several Authorization headers, expected one"))
+            }
+            Some(_) => Err(Refusal::bad(format!("there are several {name} headers, expected one"))),
+            None => Ok(first),
+        }
+    };
+    if let Some(header) = one(header::AUTHORIZATION)? {
+        return Ok(Some(Cow::Borrowed(header)));
     }
+    let key = one(HeaderName::from_static("x-api-key"))?;
+    Ok(key.map(|key| Cow::Owned([b"Bearer ", key].concat())))
 }
 
 /// Refuses a body that is too large, and any where none is read.

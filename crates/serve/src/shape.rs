@@ -1,14 +1,17 @@
 //! The JSON of answers: one shape for each endpoint, written whole or in chunks.
 
-use demask::{Finish, Generation, TokenId, Tokenizer};
+use demask::{
+    Finish, Generation, TokenId, Tokenizer,
+    parts::{AnswerReader, Part},
+};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    answer::{Counts, finish_reason},
+    answer::{Counts, Head, finish_reason},
     ask::{Judged, Wishes},
     date,
     echo::Echo,
-    form::{Choice, Form},
+    form::{Answered, Block, Choice, Form},
     inner::Inner,
     logprobs,
     names::Names,
@@ -21,21 +24,18 @@ use crate::{
 pub struct Shape {
     /// Form that the request's endpoint has.
     pub form: &'static dyn Form,
-    /// The answer's name.
-    id: String,
-    /// Seconds since 1970.
-    created: u64,
-    model: String,
+    /// What all bodies and messages say of the request.
+    pub head: Head,
     /// Fingerprint by which the answers can be made again: model, weights, version.
     fingerprint: String,
-    /// Tokens that end the model's answers.
-    end_ids: Vec<u32>,
     /// Parts that are wanted beside the text.
     pub wishes: Wishes,
     /// Names by which the client set options.
     names: Names,
     /// Text before an answer that is returned with it (`echo`), one for each prompt.
     pub echo: Vec<String>,
+    /// Reader of the answers' parts, where the model's template has any.
+    pub reader: Option<AnswerReader>,
 }
 
 impl Shape {
@@ -43,28 +43,27 @@ impl Shape {
     pub fn new(form: &'static dyn Form, service: &Inner, wishes: Wishes, names: Names) -> Self {
         Self {
             form,
-            id: random::name(form.prefix()),
-            created: date::now(),
-            model: service.name().to_owned(),
+            head: Head {
+                id: random::name(form.prefix()),
+                created: date::now(),
+                model: service.name().to_owned(),
+                end_ids: service.handle.info().end_ids().to_vec(),
+                request: Map::new(),
+            },
             fingerprint: service.fingerprint.clone(),
-            end_ids: service.handle.info().end_ids().to_vec(),
             wishes,
             names,
             echo: Vec::new(),
+            reader: None,
         }
-    }
-
-    /// Returns the tokens that end the model's answers.
-    pub fn end_ids(&self) -> &[u32] {
-        &self.end_ids
     }
 
     fn head(&self, chunk: bool) -> Map<String, Value> {
         let mut head = Map::new();
-        head.insert("id".to_owned(), json!(self.id));
+        head.insert("id".to_owned(), json!(self.head.id));
         head.insert("object".to_owned(), json!(self.form.object(chunk)));
-        head.insert("created".to_owned(), json!(self.created));
-        head.insert("model".to_owned(), json!(self.model));
+        head.insert("created".to_owned(), json!(self.head.created));
+        head.insert("model".to_owned(), json!(self.head.model));
         if self.form.is_list() {
             head.insert("system_fingerprint".to_owned(), json!(self.fingerprint));
         }
@@ -84,11 +83,11 @@ impl Shape {
         chunk
     }
 
-    /// Returns the choice that ends an answer in a stream, without text.
-    pub fn last(&self, index: usize, generation: &Generation) -> Value {
+    /// Returns the choice that ends an answer in a stream, without text; `calls`: functions are called in it.
+    pub fn last(&self, index: usize, generation: &Generation, calls: bool) -> Value {
         let mut part = self.form.part(index, "", false, None);
-        part["finish_reason"] = json!(finish_reason(generation.finish));
-        part["stop_reason"] = self.stop_reason(generation);
+        part["finish_reason"] = json!(finish_of(generation.finish, calls));
+        part["stop_reason"] = self.head.stop_reason(generation);
         let mut part = self.form.last(part, generation);
         if self.wishes.token_ids && !self.form.is_flat() {
             part["token_ids"] = json!(token_ids(generation));
@@ -120,6 +119,10 @@ impl Shape {
     /// Returns the body of a request whose answers are all over. Each answer is written by itself: as values, all of them
     /// together would take many times the memory of their text.
     pub fn whole(&self, run: &Run, tokenizer: Option<&Tokenizer>) -> String {
+        if let (Some(dialect), Some((answer, _))) = (self.form.dialect(), run.answer(0)) {
+            let blocks = Block::all(self.all_parts(answer));
+            return dialect.body(&self.head, &answered(answer, &blocks, tokenizer)).to_string();
+        }
         let mut body = self.head(false);
         let answers: Vec<_> = (0..run.len()).filter_map(|index| run.answer(index)).collect();
         let choices = answers.iter().enumerate().map(|(index, (generation, seed))| {
@@ -188,18 +191,32 @@ impl Shape {
     fn choice(&self, index: usize, generation: &Generation, tokenizer: Option<&Tokenizer>) -> Value {
         let wanted = self.wishes.logprobs;
         let logprobs = wanted.then(|| logprobs::from(self.form, generation, 0, tokenizer)).flatten();
+        let (text, asides) = self.parts_of(generation);
         let mut choice = self.form.choice(Choice {
             index,
-            text: format!("{}{}", self.echo_of(index), self.text_of(generation)),
+            text: format!("{}{text}", self.echo_of(index)),
             logprobs,
-            finish: finish_reason(generation.finish),
-            stop: self.stop_reason(generation),
+            finish: finish_of(generation.finish, asides.iter().any(is_call)),
+            stop: self.head.stop_reason(generation),
             holes: &generation.holes,
+            asides: &asides,
         });
         if self.wishes.token_ids {
             choice["token_ids"] = json!(token_ids(generation));
         }
         choice
+    }
+
+    /// Returns an answer's text, and what it has beside it.
+    pub fn parts_of(&self, generation: &Generation) -> (String, Vec<Part>) {
+        sorted(self.all_parts(generation))
+    }
+
+    /// Returns the parts of an answer in their order.
+    fn all_parts(&self, generation: &Generation) -> Vec<Part> {
+        let text = self.text_of(generation);
+        let Some(mut reader) = self.reader.clone() else { return vec![Part::Content(text)] };
+        reader.feed(&text).into_iter().chain(reader.end()).collect()
     }
 
     /// Returns the text before an answer that is returned with it.
@@ -216,20 +233,8 @@ impl Shape {
         }
     }
 
-    /// Reason why an answer ended: the stop text, the token that the request stops at, or the deadline; null for the
-    /// model's own end, and for a length.
-    fn stop_reason(&self, generation: &Generation) -> Value {
-        let token = generation.end_token.filter(|token| !self.end_ids.contains(token));
-        match (&generation.stop_text, token, generation.finish) {
-            (Some(text), ..) => json!(text),
-            (None, Some(token), _) => json!(token),
-            (None, None, Finish::Deadline) => json!("deadline"),
-            _ => Value::Null,
-        }
-    }
-
     /// Returns the sums of the tokens of prompts and answers, given for all answers in their order; a prompt counts once,
-    /// however many answers it gets.
+    /// however many answers it gets. Once all are over, the tokens a second of all together follow.
     pub fn usage(&self, counts: impl Iterator<Item = Counts>) -> Value {
         let mut sums = Counts::default();
         for (index, counts) in counts.enumerate() {
@@ -238,14 +243,54 @@ impl Shape {
                 sums.cached += counts.cached;
             }
             sums.generated += counts.generated;
+            let before = if index == 0 { Some(0.0) } else { sums.per_second };
+            sums.per_second = before.zip(counts.per_second).map(|(before, own)| before + own);
         }
-        let Counts { prompt, cached, generated: completion } = sums;
-        json!({
+        let Counts { prompt, cached, generated: completion, per_second } = sums;
+        let mut usage = json!({
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
             "prompt_tokens_details": {"cached_tokens": cached},
-        })
+        });
+        if let Some(per_second) = per_second.filter(|_| completion > 0) {
+            usage["tokens_per_second"] = json!((per_second * 100.0).round() / 100.0);
+        }
+        usage
+    }
+}
+
+/// Returns an answer with its blocks, and how many tokens its thoughts have.
+pub fn answered<'a>(answer: &'a Generation, blocks: &'a [Block], tokenizer: Option<&Tokenizer>) -> Answered<'a> {
+    let thoughts = blocks.iter().filter_map(|block| match &block.part {
+        Part::Reasoning(text) => Some(tokenizer?.encode(text, false).ok()?.len()),
+        _ => None,
+    });
+    Answered { answer, blocks, thought: thoughts.sum() }
+}
+
+/// Puts the text of parts together, and returns the others beside it.
+pub fn sorted(parts: impl IntoIterator<Item = Part>) -> (String, Vec<Part>) {
+    let (mut text, mut asides) = (String::new(), Vec::new());
+    for part in parts {
+        match part {
+            Part::Content(more) => text.push_str(&more),
+            part => asides.push(part),
+        }
+    }
+    (text, asides)
+}
+
+/// Reports whether a part is a call.
+pub fn is_call(part: &Part) -> bool {
+    matches!(part, Part::Call(_))
+}
+
+/// Word for how an answer ended, which may ask for calls.
+fn finish_of(finish: Finish, calls: bool) -> &'static str {
+    match finish_reason(finish) {
+        "stop" if calls => "tool_calls",
+        word => word,
     }
 }
 

@@ -1,29 +1,33 @@
-//! Answers as a stream of server-sent events: each message is one line of JSON behind `data: `, and the end is `[DONE]`.
+//! Answers as a stream of server-sent events: each message is one line of JSON after `data: `, and the end is `[DONE]`.
 //!
 //! Named events, identifiers and comments inside of a message are what clients stumble over, so there are none. A reader
 //! that is slow gets fewer and larger messages: what was not read yet is merged where it is kept, never queued.
 
 use std::{
     collections::BTreeMap,
+    fmt::Write as _,
     sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
-use demask::{Event, Generation};
+use demask::{
+    Event, Generation,
+    parts::{AnswerReader, Part},
+};
 use serde_json::{Map, Value, json};
 
-use crate::run::{MUCH, written_length};
 use crate::{
     Refusal,
     answer::Counts,
     ask::{Frames, StreamWishes},
     canvas::Picture,
+    form::{Block, Dialect, Message},
     inner::Inner,
     logprobs,
     response::held,
-    run::{Happened, Run},
-    shape::Shape,
+    run::{Happened, MUCH, Run, written_length},
+    shape::{Shape, answered, is_call, sorted},
 };
 
 /// Bytes of a message that a slow reader does not take at once.
@@ -37,6 +41,8 @@ pub struct EventStream {
     run: Run,
     /// Parts of each answer that were sent.
     told: Vec<Told>,
+    /// Messages in a dialect that were sent.
+    sent: u64,
     /// Phase of the stream.
     phase: Phase,
 }
@@ -69,9 +75,37 @@ struct Told {
     holes: BTreeMap<usize, String>,
     /// Holes whose text was sent.
     filled: usize,
+    /// Reader of the answer's parts.
+    reader: Option<AnswerReader>,
+    /// Calls that were sent.
+    calls: usize,
+    /// Blocks that a dialect has opened, of which the last is not closed.
+    blocks: Vec<Block>,
 }
 
 impl Told {
+    /// Writes a part as a dialect has it: into the last block, or as the next one.
+    fn block(&mut self, dialect: &dyn Dialect, part: &Part, messages: &mut Vec<Message>) {
+        let last = self.blocks.last_mut();
+        match part {
+            Part::Content(text) | Part::Reasoning(text) if text.is_empty() => {}
+            part => match last.and_then(|last| last.grows(part).map(|(text, more)| text.push_str(more))) {
+                Some(()) => messages.extend(self.blocks.last().map(|block| dialect.grown(block, content_of(part)))),
+                None => self.open(dialect, part.clone(), messages),
+            },
+        }
+    }
+
+    /// Closes the last block, and opens the next.
+    fn open(&mut self, dialect: &dyn Dialect, part: Part, messages: &mut Vec<Message>) {
+        messages.extend(self.blocks.last().into_iter().flat_map(|block| dialect.closed(block)));
+        let block = Block::new(self.blocks.len(), part);
+        messages.extend(dialect.opened(&block));
+        let content = content_of(&block.part);
+        messages.extend((!content.is_empty()).then(|| dialect.grown(&block, content)));
+        self.blocks.push(block);
+    }
+
     /// The text that follows: holes are sent in their order, whichever is filled first.
     fn text(&mut self, events: &[Event]) -> String {
         let mut text = String::new();
@@ -92,11 +126,12 @@ impl Told {
 
 impl EventStream {
     pub(crate) fn new(service: &Arc<Inner>, shape: Shape, wishes: StreamWishes, run: Run) -> Self {
-        let told = (0..run.len()).map(|_| Told::default()).collect();
-        Self { service: Arc::clone(service), shape, wishes, run, told, phase: Phase::Answers }
+        let reader = shape.reader.as_ref().filter(|_| !wishes.diffusing);
+        let told = (0..run.len()).map(|_| Told { reader: reader.cloned(), ..Told::default() }).collect();
+        Self { service: Arc::clone(service), shape, wishes, run, told, sent: 0, phase: Phase::Answers }
     }
 
-    /// Waits for something to tell, and writes nothing; none behind the end.
+    /// Waits for something to tell, and writes nothing; none after the end.
     pub(crate) fn poll_coming(&mut self, context: &mut Context<'_>) -> Poll<Option<Coming>> {
         Poll::Ready(match self.phase {
             Phase::Answers => match ready!(self.run.poll(context)) {
@@ -145,26 +180,89 @@ impl EventStream {
 
     /// Writes the messages for what has come; none if there is nothing to tell of it.
     pub(crate) fn written(&mut self, coming: Coming) -> Option<Bytes> {
+        if let Some(dialect) = self.shape.form.dialect() {
+            return self.translated(dialect, coming);
+        }
         Some(match coming {
             Coming::Happened(Happened::Went(index, events)) => {
-                let chunk = self.went(index, &events)?;
-                self.message(chunk)
+                let chunks = self.went(index, &events);
+                self.messages(chunks)?
             }
             Coming::Happened(Happened::Over(index)) => {
-                let last = self.last(index);
-                self.message(last)
+                let mut chunks = self.ended(index);
+                chunks.push(self.last(index));
+                self.messages(chunks)?
             }
             Coming::Usage if !self.wishes.usage => return None,
-            Coming::Usage => self.message(self.shape.usage_chunk(&self.usage())),
+            Coming::Usage => self.messages(vec![self.shape.usage_chunk(&self.usage())])?,
             Coming::End => Bytes::from_static(b"data: [DONE]\n\n"),
             Coming::Broken(refusal) => self.broken(&refusal),
         })
     }
 
-    /// One message. A long one holds the request's places until its last byte is sent.
-    fn message(&self, chunk: Map<String, Value>) -> Bytes {
-        let bytes = Bytes::from(format!("data: {}\n\n", Value::Object(chunk)));
-        if bytes.len() > LONG { held(bytes, self.run.places()) } else { bytes }
+    /// Writes the messages for what has come, as a dialect has them.
+    fn translated(&mut self, dialect: &dyn Dialect, coming: Coming) -> Option<Bytes> {
+        let mut messages = Vec::new();
+        match coming {
+            Coming::Happened(Happened::Went(index, events)) => {
+                let told = &mut self.told[index];
+                let started = told.picture.went(&events, false).started.is_some();
+                let text = told.text(&events);
+                if started {
+                    let (prompt, _) = told.picture.counts();
+                    messages.extend(dialect.begun(&self.shape.head, Counts { prompt, ..Counts::default() }));
+                }
+                let parts = match &mut told.reader {
+                    Some(reader) => reader.feed(&text),
+                    None => vec![Part::Content(text)],
+                };
+                for part in &parts {
+                    told.block(dialect, part, &mut messages);
+                }
+            }
+            Coming::Happened(Happened::Over(index)) => {
+                let (answer, _) = self.run.answer(index)?;
+                // A model without a tokenizer has no text before its end.
+                let tokenizer = self.service.tokenizer();
+                let ids = if tokenizer.is_none() { self.shape.text_of(answer) } else { String::new() };
+                let told = &mut self.told[index];
+                let rest = told.reader.as_mut().map(AnswerReader::end).unwrap_or_default();
+                let rest = rest.into_iter().chain([Part::Content(ids)]);
+                rest.for_each(|part| told.block(dialect, &part, &mut messages));
+                if told.blocks.is_empty() {
+                    told.open(dialect, Part::Content(String::new()), &mut messages);
+                }
+                messages.extend(told.blocks.last().into_iter().flat_map(|block| dialect.closed(block)));
+                messages.extend(dialect.over(&self.shape.head, &answered(answer, &told.blocks, tokenizer)));
+            }
+            Coming::Usage | Coming::End => {}
+            Coming::Broken(refusal) => return Some(self.broken(&refusal)),
+        }
+        let bytes = self.events(dialect, messages);
+        (!bytes.is_empty()).then(|| if bytes.len() > LONG { held(bytes, self.run.places()) } else { bytes })
+    }
+
+    /// Messages of a dialect as server-sent events.
+    fn events(&mut self, dialect: &dyn Dialect, messages: Vec<Message>) -> Bytes {
+        let mut events = String::new();
+        for (name, mut content) in messages {
+            if dialect.numbers() {
+                content["sequence_number"] = json!(self.sent);
+            }
+            self.sent += 1;
+            let _ = write!(events, "event: {name}\ndata: {content}\n\n");
+        }
+        events.into()
+    }
+
+    /// Messages, one for each chunk; none of none. Long ones hold the request's places until their last byte is sent.
+    fn messages(&self, chunks: Vec<Map<String, Value>>) -> Option<Bytes> {
+        let mut text = String::new();
+        for chunk in chunks {
+            let _ = write!(text, "data: {}\n\n", Value::Object(chunk));
+        }
+        let bytes = Bytes::from(text);
+        (!bytes.is_empty()).then(|| if bytes.len() > LONG { held(bytes, self.run.places()) } else { bytes })
     }
 
     /// Waits for the end of an answer alone: text before it wakes nobody, and is merged until [`poll_coming`](Self::poll_coming) takes it.
@@ -184,16 +282,23 @@ impl EventStream {
         Some(self.broken(refusal))
     }
 
-    /// The error as clients read it behind the first byte, and the end.
+    /// The error as clients read it after the first byte, and the end.
     fn broken(&mut self, refusal: &Refusal) -> Bytes {
         self.phase = Phase::Over;
-        last_messages(refusal)
+        match self.shape.form.dialect() {
+            Some(dialect) => {
+                let message = dialect.broken(&self.shape.head, refusal);
+                self.events(dialect, vec![message])
+            }
+            None => last_messages(refusal),
+        }
     }
 
-    /// The chunk for what has gone on; none if there is nothing to tell of it.
-    fn went(&mut self, index: usize, events: &[Event]) -> Option<Map<String, Value>> {
+    /// The chunks for what has gone on; none if there is nothing to tell of it.
+    fn went(&mut self, index: usize, events: &[Event]) -> Vec<Map<String, Value>> {
+        let service = Arc::clone(&self.service);
+        let tokenizer = service.tokenizer();
         let told = &mut self.told[index];
-        let tokenizer = self.service.tokenizer();
         let changes = told.picture.went(events, self.shape.wishes.logprobs);
         let changed = !changes.commits.is_empty() || changes.started.is_some();
         // Of a text with holes, what fills them is the answer.
@@ -202,17 +307,26 @@ impl EventStream {
             (true, false) => String::new(),
             (false, _) => told.text(events),
         };
+        let mut asides = Vec::new();
+        if let Some(reader) = &mut told.reader {
+            (text, asides) = sorted(reader.feed(&text));
+        }
         if !text.is_empty() && (self.wishes.diffusing || !told.text) {
             text.insert_str(0, self.shape.echo_of(index));
         }
         let frame = match self.wishes.frames {
             Frames::None => None,
             Frames::Commits => told.picture.frame(&changes, tokenizer, self.shape.wishes.token_ids),
-            Frames::Canvas => told.picture.shown(&changes, tokenizer, self.shape.end_ids()),
+            Frames::Canvas => told.picture.shown(&changes, tokenizer, &self.shape.head.end_ids),
         };
+        // A thought comes before the text, and text before the calls.
+        let calls = asides.iter().position(is_call).unwrap_or(asides.len());
+        let mut chunks: Vec<_> = asides[..calls].iter().map(|part| self.aside(index, part)).collect();
         if text.is_empty() && frame.is_none() {
-            return None;
+            chunks.extend(asides[calls..].iter().map(|part| self.aside(index, part)));
+            return chunks;
         }
+        let told = &mut self.told[index];
         let wanted = self.shape.wishes.logprobs && !self.wishes.diffusing && !text.is_empty();
         let logprobs = if wanted { told.picture.logprobs(self.shape.form, tokenizer) } else { None };
         let first = !told.text;
@@ -227,13 +341,40 @@ impl EventStream {
         if self.wishes.continuous_usage {
             chunk.insert("usage".to_owned(), self.usage());
         }
-        Some(chunk)
+        chunks.push(chunk);
+        chunks.extend(asides[calls..].iter().map(|part| self.aside(index, part)));
+        chunks
+    }
+
+    /// The chunk of a thought or a call.
+    fn aside(&mut self, index: usize, part: &Part) -> Map<String, Value> {
+        let told = &mut self.told[index];
+        let value = self.shape.form.aside(index, part, told.calls);
+        told.calls += usize::from(is_call(part));
+        self.shape.chunk(value)
+    }
+
+    /// The chunks of what was held to the end.
+    fn ended(&mut self, index: usize) -> Vec<Map<String, Value>> {
+        let Some(reader) = &mut self.told[index].reader else { return Vec::new() };
+        let parts = reader.end();
+        let mut chunks = Vec::new();
+        for part in parts {
+            chunks.push(match part {
+                Part::Content(text) => {
+                    let first = !std::mem::replace(&mut self.told[index].text, true);
+                    self.shape.chunk(self.shape.form.part(index, &text, first, None))
+                }
+                part => self.aside(index, &part),
+            });
+        }
+        chunks
     }
 
     /// The chunk that ends an answer.
     fn last(&mut self, index: usize) -> Map<String, Value> {
         let Some((generation, seed)) = self.run.answer(index) else { return Map::new() };
-        let mut choice = self.shape.last(index, generation);
+        let mut choice = self.shape.last(index, generation, self.told[index].calls > 0);
         if self.shape.wishes.logprobs {
             let told = self.told[index].picture.told();
             choice["logprobs"] = json!(logprobs::from(self.shape.form, generation, told, self.service.tokenizer()));
@@ -266,9 +407,17 @@ impl EventStream {
         let counts = |(index, told): (usize, &Told)| {
             let (prompt, generated) = told.picture.counts();
             let over = self.run.answer(index).map(|(answer, _)| Counts::of(answer));
-            over.unwrap_or(Counts { prompt, cached: 0, generated })
+            over.unwrap_or(Counts { prompt, generated, ..Counts::default() })
         };
         self.shape.usage(self.told.iter().enumerate().map(counts))
+    }
+}
+
+/// The text of a part: of a call its arguments.
+fn content_of(part: &Part) -> &str {
+    match part {
+        Part::Content(text) | Part::Reasoning(text) => text,
+        Part::Call(call) => &call.arguments,
     }
 }
 

@@ -28,9 +28,13 @@ fn least(path: &str) -> Value {
         "/v1/infill" => json!({"segments": ["Ada has ", {"hole": {"tokens": 1}}]}),
         "/infill" => json!({"input_prefix": "Ada has ", "n_predict": 1}),
         "/v1/score" => json!({"context": "Ada has", "continuation": " 3", "draws": 1}),
+        "/v1/decisions" => json!({"input": "Ada", "questions": [{"type": "predicate", "instructions": "Is it?"}]}),
         "/tokenize" => json!({"prompt": "Ada"}),
         "/detokenize" => json!({"tokens": [5]}),
         "/apply-template" => json!({"messages": [{"role": "user", "content": "Ada"}]}),
+        "/v1/responses" => json!({"input": "Ada", "max_output_tokens": 2}),
+        "/v1/messages" => json!({"model": "m", "messages": [{"role": "user", "content": "Ada"}], "max_tokens": 2}),
+        "/v1/messages/count_tokens" => json!({"model": "m", "messages": [{"role": "user", "content": "Ada"}]}),
         other => panic!("{other} has a body that this test does not know"),
     }
 }
@@ -194,4 +198,47 @@ fn what_was_given_around_holes_is_the_prompts() {
     let text = made(post(service, "/detokenize", &json!({"tokens": answer["token_ids"]})))["prompt"].clone();
     let holes: String = answer["holes"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert_eq!(text, json!(holes));
+}
+
+/// Parameters of sampling change answers of every kind of model, and keep what they say.
+#[test]
+fn penalties_and_bans_change_answers_and_hold() {
+    let question = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
+    for kind in [Kind::Llada, Kind::Sdar, Kind::Qwen] {
+        let service = &shared(kind).service;
+        let ask = |more: Value| {
+            let body = json!({"messages": [{"role": "user", "content": question}], "max_tokens": 32, "return_token_ids": true});
+            // Token by token: what one forward commits together is not "so far".
+            let decoder = if kind == Kind::Qwen { "ar" } else { "static" };
+            let body = with(body, &json!({"logprobs": true, "diffusion": {"decoder": decoder}}));
+            made(post(service, CHAT, &with(body, &more)))
+        };
+        let usual = ask(json!({}));
+        let said = |answer: &Value| answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned();
+        let first = usual["choices"][0]["token_ids"][0].to_string();
+        for more in [
+            json!({"frequency_penalty": 2}),
+            json!({"presence_penalty": 2.0}),
+            json!({"repetition_penalty": 4}),
+            json!({"logit_bias": {&first: -100}}),
+        ] {
+            // The demos are so sure of some tokens that a penalty of 2 changes their probability alone.
+            assert_ne!(ask(more.clone())["choices"][0]["logprobs"], usual["choices"][0]["logprobs"], "{more}");
+        }
+        assert!(said(&usual).contains("pears"), "{usual}");
+        for more in [json!({}), json!({"temperature": 1.0, "seed": 3}), json!({"temperature": 1.0, "min_p": 0.1})] {
+            let without = ask(with(more, &json!({"bad_words": ["pears", "3"]})));
+            assert!(!said(&without).contains("pears") && !said(&without).contains('3'), "{without}");
+        }
+        let longest = ask(json!({"min_tokens": 32}));
+        assert_eq!(
+            (&longest["choices"][0]["finish_reason"], &longest["usage"]["completion_tokens"]),
+            (&json!("length"), &json!(32))
+        );
+        let cut = ask(json!({"bad_words": ["pears"], "max_tokens": 2}));
+        assert_eq!(cut["choices"][0]["finish_reason"], "length", "a text without bad words may be cut anywhere");
+        // 1.0 of the best one is the best one.
+        let drawn = ask(json!({"temperature": 1.5, "min_p": 1.0, "seed": 5}));
+        assert_eq!(said(&drawn), said(&ask(json!({"temperature": 1.5, "top_k": 1, "seed": 5}))));
+    }
 }

@@ -7,13 +7,14 @@ use serde_json::{Map, Value, json};
 
 use crate::common::{Kind, collected, events, is_stream, messages, nothing_left, read, send, serve, shared};
 
-const PATHS: [&str; 9] = [
+const PATHS: [&str; 10] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/infill",
     "/infill",
     "/v1/fim/completions",
     "/v1/score",
+    "/v1/decisions",
     "/tokenize",
     "/detokenize",
     "/apply-template",
@@ -113,13 +114,14 @@ fn body() -> impl Strategy<Value = Map<String, Value>> {
 
 /// A body of which nothing but one or two fields is wrong, if any.
 fn nearly_right() -> impl Strategy<Value = (usize, Map<String, Value>)> {
-    let start = [
+    let start: [Value; PATHS.len()] = [
         json!({"messages": [{"role": "user", "content": "Ada has 3 pears."}], "max_tokens": 4}),
         json!({"prompt": "Ada has 3", "max_tokens": 4}),
         json!({"segments": ["Ada has ", {"hole": {"tokens": 2}}]}),
         json!({"input_prefix": "Ada has ", "n_predict": 2}),
         json!({"prompt": "Ada has ", "suffix": ".", "max_tokens": 2}),
         json!({"context": "Ada has", "continuation": " 3", "draws": 2}),
+        json!({"input": "Ada", "questions": [{"type": "predicate", "instructions": "Is it?"}]}),
         json!({"prompt": "Ada"}),
         json!({"tokens": [3, 4]}),
         json!({"messages": [{"role": "user", "content": "Ada"}]}),

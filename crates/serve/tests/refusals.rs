@@ -62,7 +62,7 @@ fn routes_and_methods() {
         ("GET", "/v2", (404, None, None, "there is no /v2")),
         ("POST", "/v1/chat/completion", (404, None, None, "there is no /v1/chat/completion")),
         ("GET", "/v1/models/other", (404, None, Some("model_not_found"), "\"other\" is not served")),
-        ("POST", "/v1/responses", (404, None, None, "/v1/chat/completions")),
+        ("GET", "/v1/responses", (405, None, None, "takes POST, not GET")),
         ("GET", CHAT, (405, None, None, "takes POST, not GET")),
         ("DELETE", "/v1/models", (405, None, None, "takes GET, not DELETE")),
         ("PROPFIND", "/health", (405, None, None, "takes GET")),
@@ -138,7 +138,7 @@ fn messages_and_prompts() {
         (
             CHAT,
             message(json!({"role": "user", "content": "hi", "tool_calls": [{}]})),
-            (400, Some("messages[].tool_calls"), UNSUPPORTED, "does not implement"),
+            (400, Some("messages[0].tool_calls"), UNSUPPORTED, "which only an assistant makes"),
         ),
         (
             CHAT,
@@ -276,29 +276,60 @@ fn parameters() {
         ),
         (json!({"priority": "high"}), (400, Some("priority"), None, "number")),
         (json!({"stop_token_ids": [489]}), (400, Some("stop_token_ids"), None, "from 0 to 488")),
-        (json!({"model": "gpt"}), (404, Some("model"), Some("model_not_found"), "\"gpt\" is not served")),
-        (json!({"model": "m".repeat(100_000)}), (404, Some("model"), Some("model_not_found"), "is not served")),
         (json!({"model": 5}), (400, Some("model"), None, "is 5")),
         (json!({"temprature": 1}), (400, Some("temprature"), UNKNOWN, "did you mean `temperature`?")),
         (json!({"something_else": 1}), (400, Some("something_else"), UNKNOWN, "unknown parameter")),
-        (json!({"frequency_penalty": 0.5}), (400, Some("frequency_penalty"), UNSUPPORTED, "omit it, or set it to 0")),
-        (json!({"presence_penalty": -1}), (400, Some("presence_penalty"), UNSUPPORTED, "is -1")),
-        (json!({"repetition_penalty": 1.1}), (400, Some("repetition_penalty"), UNSUPPORTED, "set it to 1")),
-        (json!({"min_p": 0.1}), (400, Some("min_p"), UNSUPPORTED, "")),
-        (json!({"min_tokens": 1}), (400, Some("min_tokens"), UNSUPPORTED, "")),
-        (json!({"logit_bias": {"5": 100}}), (400, Some("logit_bias"), UNSUPPORTED, "")),
-        (json!({"store": true}), (400, Some("store"), UNSUPPORTED, "")),
+        (json!({"length_penalty": 0.5}), (400, Some("length_penalty"), UNSUPPORTED, "omit it, or set it to 1")),
+        (json!({"use_beam_search": true}), (400, Some("use_beam_search"), UNSUPPORTED, "is true")),
+        (json!({"min_p": 1.5}), (400, Some("min_p"), None, "from 0 to 1")),
+        (json!({"logit_bias": {"5": 101}}), (400, Some("logit_bias"), None, "from -100 to 100")),
+        (json!({"logit_bias": {"490": 1}}), (400, Some("logit_bias"), None, "ids from 0 to 488")),
+        (json!({"logit_bias": {"a": 1}}), (400, Some("logit_bias"), None, "by token ids")),
+        (json!({"logit_bias": [5]}), (400, Some("logit_bias"), None, "by token ids")),
+        (json!({"presence_penalty": 2.5}), (400, Some("presence_penalty"), None, "from -2 to 2")),
+        (json!({"frequency_penalty": -3}), (400, Some("frequency_penalty"), None, "from -2 to 2")),
+        (json!({"repetition_penalty": 0}), (400, Some("repetition_penalty"), None, "above 0")),
+        (json!({"min_tokens": 100_000}), (400, Some("min_tokens"), None, "tokens at most")),
+        (json!({"min_tokens": 1, "regex": "a"}), (400, Some("min_tokens"), None, "beside a constraint")),
         (
-            json!({"response_format": {"type": "json_object"}}),
-            (400, Some("response_format"), UNSUPPORTED, "json_object"),
+            json!({"diffusion": {"guide": "small", "presence_penalty": 1}}),
+            (400, Some("diffusion.presence_penalty"), None, "guide"),
         ),
-        (json!({"structured_outputs": {"regex": "a"}}), (400, Some("structured_outputs"), UNSUPPORTED, "")),
+        (json!({"bad_words": [""]}), (400, Some("bad_words"), None, "without a text")),
+        (json!({"bad_words": ["a"], "ignore_eos": true}), (400, Some("bad_words"), None, "ignore_eos")),
+        (json!({"store": true}), (400, Some("store"), UNSUPPORTED, "")),
+        (json!({"response_format": {"type": "grammar"}}), (400, Some("response_format"), None, "json_schema")),
+        (json!({"guided_grammar": "a"}), (400, Some("guided_grammar"), UNSUPPORTED, "")),
         (json!({"skip_special_tokens": false}), (400, Some("skip_special_tokens"), UNSUPPORTED, "")),
         (json!({"truncate_prompt_tokens": 5}), (400, Some("truncate_prompt_tokens"), UNSUPPORTED, "")),
     ] {
         refused(post(service, CHAT, &chat(&more)), told, &format!("chat {}", crate::common::brief(&more)));
         refused(post(service, COMPLETIONS, &completion(&more)), told, &format!("text {}", crate::common::brief(&more)));
     }
+}
+
+#[test]
+fn a_model_of_another_name_is_missing_where_names_are_given() {
+    let named =
+        serve(Kind::Llada, ServiceConfig { names: vec!["ours".into(), "alias".into()], ..ServiceConfig::default() });
+    for name in ["gpt".to_owned(), "m".repeat(100_000)] {
+        let more = json!({"model": name});
+        let told = (404, Some("model"), Some("model_not_found"), "is not served here, expected ours or alias");
+        refused(post(&named.service, CHAT, &chat(&more)), told, "chat");
+        refused(post(&named.service, COMPLETIONS, &completion(&more)), told, "text");
+    }
+    let (status, answer) = json(post(&named.service, CHAT, &chat(&json!({"model": "alias"}))));
+    assert_eq!((status, &answer["model"]), (200, &json!("ours")));
+}
+
+#[test]
+fn a_name_that_a_client_has_built_in_reaches_the_one_model() {
+    let service = &shared(Kind::Llada).service;
+    let (status, answer) = json(post(service, CHAT, &chat(&json!({"model": "gpt-4o"}))));
+    assert_eq!(status, 200, "{answer}");
+    let own = json(post(service, CHAT, &chat(&json!({})))).1["model"].clone();
+    assert_eq!(answer["model"], own);
+    assert_ne!(own, json!("gpt-4o"));
 }
 
 #[test]
@@ -310,7 +341,7 @@ fn parameters_of_one_endpoint() {
         (json!({"top_logprobs": 2}), (400, Some("top_logprobs"), None, "`logprobs`")),
         (json!({"logprobs": 2}), (400, Some("logprobs"), None, "true or false")),
         (json!({"tools": function}), (400, Some("tools"), UNSUPPORTED, "")),
-        (json!({"tool_choice": "required"}), (400, Some("tool_choice"), UNSUPPORTED, "required")),
+        (json!({"tool_choice": "required"}), (400, Some("tool_choice"), None, "no `tools`")),
         (json!({"functions": [{}]}), (400, Some("functions"), UNSUPPORTED, "")),
         (json!({"echo": true}), (400, Some("echo"), UNSUPPORTED, "")),
         (json!({"chat_template": "{{ x }}"}), (400, Some("chat_template"), UNSUPPORTED, "")),
@@ -331,6 +362,52 @@ fn parameters_of_one_endpoint() {
         (json!({"messages": []}), (400, Some("messages"), UNKNOWN, "")),
     ] {
         refused(post(service, COMPLETIONS, &completion(&more)), told, &more.to_string());
+    }
+}
+
+#[test]
+fn decisions() {
+    const DECISIONS: &str = "/v1/decisions";
+    let service = &shared(Kind::Llada).service;
+    let right = json!({"type": "predicate", "instructions": "Is it?"});
+    let asked = |question: Value| json!({"input": "a", "questions": [right, question]});
+    let choice = |choices: Value| asked(json!({"type": "choice", "instructions": "Which?", "choices": choices}));
+    let score = |min: i64, max: i64| asked(json!({"type": "score", "instructions": "How?", "min": min, "max": max}));
+    for (body, told) in [
+        (json!({"input": "a"}), (400, Some("questions"), None, "missing")),
+        (json!({"input": "a", "questions": []}), (400, Some("questions"), None, "there are 0, expected 1 to 400")),
+        (json!({"input": "a", "questions": vec![right.clone(); 401]}), (400, Some("questions"), None, "401")),
+        (json!({"questions": [right]}), (400, Some("input"), None, "missing")),
+        (json!({"input": 5, "questions": [right]}), (400, Some("input"), None, "is 5")),
+        (json!({"input": "a", "prompt": "b", "questions": [right]}), (400, Some("prompt"), None, "both set")),
+        (json!({"prompt": [1, -2], "questions": [right]}), (400, Some("prompt"), None, "list of token ids")),
+        (json!({"prompt": [489], "questions": [right]}), (400, Some("prompt"), None, "outside the vocabulary")),
+        (
+            asked(json!({"type": "noul", "instructions": "a"})),
+            (400, Some("questions[1].type"), None, "predicate, choice"),
+        ),
+        (asked(json!({"type": "predicate"})), (400, Some("questions[1].instructions"), None, "missing")),
+        (choice(json!(["a"])), (400, Some("questions[1].choices"), None, "there are 1, expected 2 to 255")),
+        (choice(json!(vec!["a"; 256])), (400, Some("questions[1].choices"), None, "there are 256")),
+        (choice(json!(["a", "b", "a"])), (400, Some("questions[1].choices[2]"), None, "choice 0 already")),
+        (choice(json!(["a", ""])), (400, Some("questions[1].choices[1]"), None, "not empty")),
+        (choice(json!(["a", 5])), (400, Some("questions[1].choices[1]"), None, "expected a text")),
+        (score(3, 3), (400, Some("questions[1].max"), None, "from 3 to 3")),
+        (score(0, 1_000_000), (400, Some("questions[1].max"), None, "at most 255 integers")),
+        (
+            json!({"input": "Ada ".repeat(1200), "questions": [right]}),
+            (400, Some("input"), TOO_LONG, "context of 1024"),
+        ),
+        (
+            json!({"prompt": "Ada ".repeat(1200), "questions": [right]}),
+            (400, Some("prompt"), TOO_LONG, "context of 1024"),
+        ),
+        (
+            json!({"input": "a", "questions": [{"type": "predicate", "instructions": "Ada ".repeat(1200)}]}),
+            (400, Some("questions"), TOO_LONG, "context of 1024"),
+        ),
+    ] {
+        refused(post(service, DECISIONS, &body), told, &crate::common::brief(&body));
     }
 }
 
@@ -406,7 +483,7 @@ fn neutral_values_and_nulls_pass() {
     let service = &shared(Kind::Llada).service;
     let neutral = json!({
         "frequency_penalty": 0, "presence_penalty": 0.0, "repetition_penalty": 1.0, "length_penalty": 1, "min_p": 0,
-        "min_tokens": 0, "logit_bias": {}, "use_beam_search": false, "store": false, "response_format": {"type": "text"},
+        "min_tokens": 0, "logit_bias": {}, "bad_words": [], "use_beam_search": false, "store": false, "response_format": {"type": "text"},
         "skip_special_tokens": true, "user": "me", "metadata": {"a": "b"}, "service_tier": "auto", "seed": -5, "n": 1,
         "stop": [], "top_p": 1, "top_k": -1, "max_completion_tokens": 4, "ignore_eos": false, "priority": 0,
         "include_stop_str_in_output": false, "stream_interval": 4, "diffusion": {}, "prompt_cache_key": "x",
@@ -461,10 +538,12 @@ fn keys_and_rates() {
     for header in ["Bearer wrong", "Basic secret-ann", "secret-ann", "Bearer "] {
         refused(ask(&[("authorization", header)]), (401, None, key, ""), header);
     }
+    refused(ask(&[("x-api-key", "wrong")]), (401, None, key, "unknown"), "x-api-key");
     let twice = [("authorization", "Bearer secret-ann"), ("authorization", "Bearer secret-ben")];
     refused(ask(&twice), (400, None, None, "several Authorization headers"), "two keys");
     assert_eq!(whole(ask(&[])).headers()["www-authenticate"], "Bearer");
     made(ask(&[("authorization", "BEARER secret-ann")]));
+    made(ask(&[("x-api-key", "secret-ann")]));
     made(ask(&[("authorization", "Bearer secret-ann")]));
     let ben = [("authorization", "Bearer secret-ben")];
     made(ask(&ben));
@@ -492,7 +571,9 @@ fn places_and_sizes() {
     let response = whole(two);
     assert_eq!(response.headers()["retry-after"], "1");
     let second = post(service, CHAT, &chat(&json!({})));
-    for path in [CHAT, COMPLETIONS, "/v1/score", "/v1/infill", "/tokenize", "/detokenize", "/apply-template"] {
+    for path in
+        [CHAT, COMPLETIONS, "/v1/score", "/v1/decisions", "/v1/infill", "/tokenize", "/detokenize", "/apply-template"]
+    {
         // Refused by the head alone, whatever the body is.
         let full = send(service, "POST", path, &[], b"nonsense");
         refused(full, (503, None, Some("overloaded"), "all 3 places are taken"), path);

@@ -232,6 +232,43 @@ fn scores_in_company_are_those_of_the_library() {
     nothing_left(&served);
 }
 
+#[test]
+fn decisions_in_company_are_those_of_the_library() {
+    for kind in [Kind::Llada, Kind::Sdar, Kind::Qwen] {
+        let (model, served) = (load(kind), serve(kind, ServiceConfig::default()));
+        let questions = json!([
+            {"type": "choice", "name": "sum", "instructions": "The final answer is", "choices": ["7", "12", "105"]},
+            {"type": "score", "instructions": "How many?", "min": 1, "max": 12},
+            {"type": "predicate", "instructions": "Is it 7?"},
+        ]);
+        let list = demask::Question::list(&questions).unwrap();
+        // Beside them, others come and go.
+        let busy: Vec<Reply> = (0..4)
+            .map(|index| {
+                let case = case(kind, index);
+                post(&served.service, case.path, &with(case.body, &json!({"stream": true})))
+            })
+            .collect();
+        for index in 0..4 {
+            let found = made(post(
+                &served.service,
+                "/v1/decisions",
+                &json!({"input": question(index), "questions": questions}),
+            ));
+            let expected = model.decide(question(index), &list).unwrap();
+            assert_eq!(found["usage"]["input_tokens"], expected.input_tokens);
+            for ((asked, expected), found) in
+                list.iter().zip(&expected.answers).zip(found["answers"].as_array().unwrap())
+            {
+                let expected: Value = serde_json::from_str(&asked.answer(expected).to_string()).unwrap();
+                assert_eq!(*found, expected, "{kind:?} {index}");
+            }
+        }
+        drop(busy);
+        nothing_left(&served);
+    }
+}
+
 /// Polls a stream until something comes of it, and leaves it.
 fn started(served: &Served, body: &Value) -> Events {
     let mut stream = stream(post(&served.service, "/v1/chat/completions", body));

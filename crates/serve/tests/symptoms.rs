@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// A service of the causal demo with another template.
-fn with_template(name: &str, template: &str) -> Served {
+pub fn with_template(name: &str, template: &str) -> Served {
     let demo = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../demo/demo-qwen");
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::create_dir_all(&folder).unwrap();
@@ -46,6 +46,44 @@ fn reasoning_in_the_history_reaches_the_template() {
     let slip = json!({"messages": [{"role": "user", "content": "q", "reasoning_contents": "x"}]});
     let (status, body) = json(post(&served.service, "/tokenize", &slip));
     assert_eq!((status, &body["error"]["code"]), (400, &json!("unknown_parameter")), "{body}");
+}
+
+/// Tools and their calls reach a template that writes them, with arguments as objects.
+#[test]
+fn tools_and_calls_in_the_history_reach_the_template() {
+    let template = "{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}{% for m in messages %}<{{ m.role }}>\
+                    {% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }}:{{ c.function.arguments.a + 1 }}\
+                    </tool_call>{% endfor %}{{ m.content }}{% endfor %}";
+    let served = with_template("tools", template);
+    let call = json!({"id": "call_1", "type": "function", "function": {"name": "add", "arguments": "{\"a\": 6}"}});
+    let messages = json!([
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": null, "tool_calls": [call]},
+        {"role": "tool", "content": "7", "tool_call_id": "call_1"},
+    ]);
+    assert_eq!(rendered(&served, &messages), "<user>q<assistant><tool_call>add:7</tool_call><tool>7");
+    let tools = json!([{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]);
+    let tokens = |tools: &Value| {
+        let body = json!({"messages": messages, "tools": tools, "max_tokens": 1});
+        made(post(&served.service, "/v1/chat/completions", &body))["usage"]["prompt_tokens"].as_u64().unwrap()
+    };
+    assert!(tokens(&tools) > tokens(&json!([])));
+    for (more, param, words) in [
+        (json!({"tools": [{"type": "function"}]}), "tools[0]", "a function with a name"),
+        (json!({"tools": tools, "stream": true, "diffusing": true}), "diffusing", "calls are sent once"),
+    ] {
+        let (status, body) =
+            json(post(&served.service, "/v1/chat/completions", &with(json!({"messages": messages}), &more)));
+        assert_eq!((status, &body["error"]["param"]), (400, &json!(param)), "{body}");
+        assert!(body["error"]["message"].as_str().unwrap().contains(words), "{body}");
+    }
+    for call in
+        [json!({"function": {"name": "f", "arguments": "{"}}), json!("f"), json!(null), json!({"function": "f"})]
+    {
+        let broken = json!({"messages": [{"role": "assistant", "tool_calls": [call]}]});
+        let (status, body) = json(post(&served.service, "/v1/chat/completions", &broken));
+        assert_eq!((status, &body["error"]["param"]), (400, &json!("messages[0].tool_calls")), "{body}");
+    }
 }
 
 #[test]

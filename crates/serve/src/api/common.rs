@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use demask::Prompt;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     Refusal,
     answers::Answers,
-    ask::{self, Ask},
+    ask::{self, Ask, Frames},
     endpoint::{Answer, Asked},
     entry::Entry,
-    fields::Fields,
+    fields::{Fields, told},
     form::Form,
     inner::Inner,
     response::{held, json_text},
@@ -38,16 +38,26 @@ pub(crate) fn tokenize(asked: Asked, answer: fn(&Inner, &Bytes) -> Result<Value,
     })
 }
 
-/// Compares the model that a request names with the one that is served.
+/// Compares the model that a request names with the one that is served. Where its server has given it no names, any will do:
+/// many clients have a name built in.
 pub(crate) fn check_model(service: &Inner, fields: &mut Fields<'_>) -> Result<(), Refusal> {
     let Some(name) = fields.text("model")? else { return Ok(()) };
-    if service.names().any(|known| known == name) {
+    if service.takes_any_name() || service.names().any(|known| known == name) {
         return Ok(());
     }
     let known: Vec<_> = service.names().collect();
     let shown: String = name.chars().take(80).collect();
     let message = format!("the model {shown:?} is not served here, expected {}", known.join(" or "));
     Err(Refusal { param: Some("model".to_owned()), ..Refusal::missing(message).coded("model_not_found") })
+}
+
+/// Refuses what is shown of the canvas, for which an interface of its own has no place.
+pub(crate) fn shows_no_canvas(ask: &Ask) -> Result<(), Refusal> {
+    let frames = ask.wishes.stream.is_some_and(|stream| stream.frames != Frames::None);
+    let asked = [("diffusion.frames", frames), ("diffusion.receipt", ask.wishes.receipt)];
+    let Some((name, _)) = asked.into_iter().find(|(_, asked)| *asked) else { return Ok(()) };
+    let message = format!("`{name}` has no place in this interface: omit it, or ask /v1/chat/completions");
+    Err(Refusal::parameter(name, message).coded("unsupported_parameter"))
 }
 
 /// Submits prompts, and returns their answers on their way.
@@ -76,4 +86,24 @@ pub(crate) fn read_ask(service: &Inner, entry: &Entry, fields: &mut Fields<'_>) 
     let mut ask = ask::read(fields, &service.config.limits, entry.tenant())?;
     ask.cache_salt = entry.salt(ask.cache_salt);
     Ok(ask)
+}
+
+/// Reads a text, or puts the texts of parts together; `place` is the name of where they are.
+pub fn text_of(place: &str, content: Value) -> Result<String, Refusal> {
+    let wrong = |what: String| Refusal::parameter(place, format!("`{place}` {what}"));
+    match content {
+        Value::String(text) => Ok(text),
+        Value::Array(parts) => {
+            let text = |part: &Value| match (part["type"].as_str(), part["text"].as_str()) {
+                (Some("text" | "input_text" | "output_text"), Some(text)) => Ok(text.to_owned()),
+                (Some(kind), _) => {
+                    Err(wrong(format!("has a part of type {}, expected parts of type text", told(&json!(kind)))))
+                }
+                (None, _) => Err(wrong(format!("has {}, expected parts of type text", told(part)))),
+            };
+            parts.iter().map(text).collect()
+        }
+        Value::Null => Err(wrong("is missing, expected a text".to_owned())),
+        other => Err(wrong(format!("is {}, expected a text", told(&other)))),
+    }
 }

@@ -4,8 +4,10 @@ mod apply_template;
 pub mod chat;
 mod common;
 pub mod completions;
+mod decisions;
 mod fim;
 pub mod infill;
+mod messages;
 mod models;
 mod openapi;
 mod page;
@@ -14,6 +16,7 @@ mod responses;
 mod score;
 mod status;
 mod tokens;
+mod tools;
 
 use crate::{
     endpoint::{Access, Endpoint},
@@ -28,7 +31,10 @@ pub static ENDPOINTS: &[&Endpoint] = &[
     &plain_infill::ENDPOINT,
     &fim::ENDPOINT,
     &score::ENDPOINT,
+    &decisions::ENDPOINT,
     &responses::ENDPOINT,
+    &messages::ENDPOINT,
+    &messages::COUNT,
     &models::LIST,
     &models::ONE,
     &tokens::TOKENIZE,

@@ -42,6 +42,7 @@ files![
     "example.jsonl",
     "examples.js",
     "follow.js",
+    "form.js",
     "icon.svg",
     "index.html",
     "inspector.js",

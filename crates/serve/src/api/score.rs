@@ -1,4 +1,4 @@
-//! `POST /v1/score`: how probable a continuation is behind a context. Of a diffusion model it is a lower bound.
+//! `POST /v1/score`: how probable a continuation is after a context. Of a diffusion model it is a lower bound.
 
 use std::{collections::HashMap, future::poll_fn, sync::Arc};
 

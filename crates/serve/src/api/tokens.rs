@@ -3,7 +3,7 @@
 
 use axum::response::Response;
 use bytes::Bytes;
-use demask::{Options, Prompt};
+use demask::Options;
 use serde_json::{Map, Value, json};
 
 use super::common::{self, check_model};
@@ -93,7 +93,7 @@ fn tokenize(service: &Inner, body: &Bytes) -> Result<Value, Refusal> {
         }
         tokenizer.encode(&text, special).map_err(demask::Error::from)?
     } else {
-        info.ids_as(&Prompt::Chat(chat::messages(&mut fields, service)?), &options)?
+        info.ids_as(&chat::messages(&mut fields, service)?.into(), &options)?
     };
     fields.finish()?;
     let mut answer = json!({"count": ids.len(), "max_model_len": info.facts().context, "tokens": ids});

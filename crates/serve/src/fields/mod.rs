@@ -6,7 +6,7 @@
 mod strict;
 pub mod table;
 
-use demask_settings::{names::nearest, whole};
+use demask_settings::{foreign, names::nearest, whole};
 use serde_json::{Map, Value, error::Category};
 
 use crate::{Refusal, limits::Limits};
@@ -98,6 +98,11 @@ impl<'l> Fields<'l> {
             return None;
         }
         self.map.remove(name).filter(|value| !value.is_null())
+    }
+
+    /// Returns the value of a field, which stays to be taken; null if it is not there.
+    pub fn seen(&self, name: &str) -> Value {
+        self.map.get(name).cloned().unwrap_or_default()
     }
 
     /// Returns a refusal of a field's value.
@@ -294,9 +299,15 @@ impl<'l> Fields<'l> {
             );
         }
         let known: Vec<&str> = self.fields().flat_map(table::names).collect();
-        let near = nearest(name, &known).map(|near| format!(", did you mean `{near}`?"));
+        let advice = foreign::setting(name).map_or_else(
+            || {
+                let near = nearest(name, &known).map(|near| format!(", did you mean `{near}`?"));
+                near.unwrap_or_default() + ": omit it"
+            },
+            |foreign| format!(", {foreign}"),
+        );
         let shown = told(&Value::from(name.as_str()));
-        let message = format!("unknown parameter {}{shown}{}: omit it", self.path, near.unwrap_or_default());
+        let message = format!("unknown parameter {}{shown}{advice}", self.path);
         Err(Refusal::parameter(full, message).coded("unknown_parameter"))
     }
 }

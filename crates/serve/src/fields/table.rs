@@ -50,8 +50,18 @@ pub enum Of {
 pub type Table = &'static [&'static [Field]];
 
 /// Options of the library that a request has under other names, or in other places.
-const NOT_OF_DECODING: [&str; 9] =
-    ["max_tokens", "temperature", "top_p", "top_k", "stop", "ignore_eos", "seed", "top_logprobs", "include_stop"];
+const NOT_OF_DECODING: [&str; 10] = [
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "stop",
+    "ignore_eos",
+    "seed",
+    "top_logprobs",
+    "include_stop",
+];
 
 /// Returns the library's options of decoding that a request may set by their own names.
 pub fn decoding() -> impl Iterator<Item = &'static demask_settings::Field> {
@@ -100,6 +110,8 @@ const TEXT_OR_TEXTS: &str =
 /// Token ids.
 pub const IDS: &str = r#"{"type": "array", "items": {"type": "integer", "minimum": 0}}"#;
 const SEED: &str = r#"{"type": ["integer", "null"]}"#;
+/// An object, or nothing.
+pub const OBJECT: &str = r#"{"type": ["object", "null"]}"#;
 /// Any value.
 pub const ANY: &str = "{}";
 /// Content of a message: a text, or several parts.
@@ -110,11 +122,16 @@ const CONTENT: &str = r#"{"anyOf": [{"type": "string"}, {"type": "null"}, {"type
 pub const MODEL: &[Field] =
     &[field("model", Of::Text, "One of the names of /v1/models; absent: the one that is served.")];
 
+/// A filter of tokens.
+pub const MIN_P: Field =
+    field("min_p", Of::Number(0.0, 1.0), "Tokens kept are at least this share as probable as the best one; 0: all.");
+
 /// Fields of sampling and of ends, which stand beside `diffusion`, or inside of it.
 pub const SAMPLING: &[Field] = &[
     field("temperature", Of::Number(0.0, 2.0), "Temperature of tokens; absent or 0: the most probable one."),
     field("top_p", Of::Number(0.0, 1.0), "Probability kept by top-p filtering; 1: all."),
     field("top_k", Of::Integer(-1, 4_294_967_295), "Tokens kept by top-k filtering; -1 and 0: all."),
+    MIN_P,
     field("seed", Of::Own(SEED), "Key of all randomness; absent, one is drawn and returned in `diffusion.seed`."),
     field("stop", Of::Own(TEXT_OR_TEXTS), "Texts that end the answer; they are not part of it."),
     with_default("ignore_eos", Of::Switch, "false", "Decode all positions, whatever end tokens stand there."),
@@ -129,7 +146,6 @@ const DIFFUSION: &[Field] = &[
         "What a stream shows of the canvas.",
     ),
     with_default("receipt", Of::Switch, "false", "Return how the answer was made."),
-    field("deadline_ms", Of::Count(1, |_| 86_400_000), "Milliseconds from its arrival on after which an answer ends."),
     field("max_tokens", Of::Elsewhere("`max_tokens` stands beside `diffusion`"), ""),
     field("top_logprobs", Of::Elsewhere("`logprobs` and `top_logprobs` stand beside `diffusion`"), ""),
     field("include_stop", Of::Elsewhere("`include_stop_str_in_output` stands beside `diffusion`"), ""),
@@ -146,13 +162,50 @@ const STREAM_OPTIONS: &[Field] = &[
     with_default("continuous_usage_stats", Of::Switch, "false", "Counts of tokens in every chunk."),
 ];
 
-/// Fields of all endpoints that generate.
+/// Length of an answer.
+pub const MAX_TOKENS: Field = field(
+    "max_tokens",
+    Of::Length,
+    "Tokens that the answer may have at most; absent: as many as the model decodes by default.",
+);
+
+/// The answer in pieces.
+pub const STREAM: Field =
+    with_default("stream", Of::Switch, "false", "Send the answer in pieces, as server-sent events.");
+
+/// Salt of the cache.
+pub const CACHE_SALT: Field =
+    field("cache_salt", Of::Text, "Only requests of the same salt share what was computed for equal prompts.");
+
+/// Options of decoding in an object of their own.
+pub const OF_DIFFUSION: Field = field(
+    "diffusion",
+    Of::Object(&[SAMPLING, DIFFUSION, DECODING]),
+    "How the answer is decoded, and what is shown of it.",
+);
+
+/// Form of the answer.
+pub const RESPONSE_FORMAT: Field = field(
+    "response_format",
+    Of::Own(OBJECT),
+    "`text`, `json_object`, or `json_schema` with a schema: the answer is valid under it.",
+);
+
+const STRUCTURED: &[Field] = &[
+    field("json", Of::Own(ANY), "A JSON schema under which the answer is valid."),
+    field("json_object", Of::Switch, "The answer is a JSON object."),
+    field("regex", Of::Text, "A regular expression that the whole answer matches."),
+    field("choice", Of::Own(ANY), "Texts of which the answer is one."),
+    only("grammar", &[]),
+    only("structural_tag", &[]),
+    only("disable_any_whitespace", &["false"]),
+    only("disable_additional_properties", &["false"]),
+    only("whitespace_pattern", &[]),
+];
+
+/// Fields of all endpoints that generate in OpenAI's first form.
 pub const GENERATING: &[Field] = &[
-    field(
-        "max_tokens",
-        Of::Length,
-        "Tokens that the answer may have at most; absent: as many as the model decodes by default.",
-    ),
+    MAX_TOKENS,
     field("max_completion_tokens", Of::Length, "The same."),
     with_default(
         "n",
@@ -160,7 +213,7 @@ pub const GENERATING: &[Field] = &[
         "1",
         "Answers to each prompt, with the seeds from `seed` on.",
     ),
-    with_default("stream", Of::Switch, "false", "Send the answer in pieces, as server-sent events."),
+    STREAM,
     field(
         "stream_options",
         Of::Object(&[STREAM_OPTIONS]),
@@ -175,12 +228,8 @@ pub const GENERATING: &[Field] = &[
         "0",
         "The smaller, the earlier out of the queue.",
     ),
-    field("cache_salt", Of::Text, "Only requests of the same salt share what was computed for equal prompts."),
-    field(
-        "diffusion",
-        Of::Object(&[SAMPLING, DIFFUSION, DECODING]),
-        "How the answer is decoded, and what is shown of it.",
-    ),
+    CACHE_SALT,
+    OF_DIFFUSION,
     hint("user"),
     hint("metadata"),
     hint("service_tier"),
@@ -192,23 +241,20 @@ pub const GENERATING: &[Field] = &[
     hint("stream_interval"),
     hint("request_id"),
     hint("spaces_between_special_tokens"),
-    only("frequency_penalty", &["0"]),
-    only("presence_penalty", &["0"]),
-    only("repetition_penalty", &["1"]),
     only("length_penalty", &["1"]),
-    only("min_p", &["0"]),
-    only("min_tokens", &["0"]),
-    only("logit_bias", &["{}"]),
     only("use_beam_search", &["false"]),
     only("store", &["false"]),
-    only("response_format", &[r#"{"type": "text"}"#]),
-    only("structured_outputs", &[]),
-    only("guided_json", &[]),
-    only("guided_regex", &[]),
-    only("guided_choice", &[]),
+    RESPONSE_FORMAT,
+    field(
+        "structured_outputs",
+        Of::Object(&[STRUCTURED]),
+        "What the answer is, as vLLM's clients say it: one of them.",
+    ),
+    field("guided_json", Of::Own(ANY), "The same as `structured_outputs.json`."),
+    field("guided_regex", Of::Text, "The same as `structured_outputs.regex`."),
+    field("guided_choice", Of::Own(ANY), "The same as `structured_outputs.choice`."),
     only("guided_grammar", &[]),
     only("allowed_token_ids", &[]),
-    only("bad_words", &["[]"]),
     only("skip_special_tokens", &["true"]),
     only("truncate_prompt_tokens", &[]),
     only("prompt_logprobs", &["0"]),
@@ -217,20 +263,22 @@ pub const GENERATING: &[Field] = &[
 ];
 
 const MESSAGE: &[Field] = &[
-    field("role", Of::Own(r#"{"enum": ["system", "developer", "user", "assistant"]}"#), "Who speaks."),
+    field("role", Of::Own(r#"{"enum": ["system", "developer", "user", "assistant", "tool"]}"#), "Who speaks."),
     field("content", Of::Own(CONTENT), "What is said."),
     for_template(FOR_TEMPLATES[0]),
     for_template(FOR_TEMPLATES[1]),
     for_template(FOR_TEMPLATES[2]),
     for_template(FOR_TEMPLATES[3]),
     for_template(FOR_TEMPLATES[4]),
-    only("tool_calls", &["[]"]),
+    field("tool_calls", Of::Own(ANY), "Calls that an assistant has made, for templates that know tools."),
+    for_template(FOR_TEMPLATES[5]),
     only("function_call", &[]),
     only("audio", &[]),
 ];
 
 /// Fields of a message that every client may send, whatever the template reads.
-pub const FOR_TEMPLATES: [&str; 5] = ["name", "refusal", "annotations", "reasoning_content", "reasoning"];
+pub const FOR_TEMPLATES: [&str; 6] =
+    ["name", "refusal", "annotations", "reasoning_content", "reasoning", "tool_call_id"];
 
 /// A message of a conversation.
 pub const OF_MESSAGE: Table = &[MESSAGE];

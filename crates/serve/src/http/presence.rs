@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-/// Time behind the end of what a client sends after which it is asked, and between two looks for its answer.
+/// Time after the end of what a client sends after which it is asked, and between two looks for its answer.
 const MOMENT: Duration = Duration::from_millis(100);
 /// Looks at a body after the end of what its client sends.
 const LOOKS: usize = 3;

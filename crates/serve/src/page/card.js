@@ -150,6 +150,7 @@ export class Card {
   #tell(total) {
     const { playhead, busy } = this;
     setText(this.play, this.playing ? "Pause" : "Play");
+    this.formed.hidden = !this.lanes.some((lane) => lane.run.recording.formed);
     this.element.classList.toggle("without-masks", this.lanes.every((lane) => lane.run.recording.inOrder));
     this.play.disabled = total === 0 && !busy;
     setText(this.moment, `forward ${playhead} of ${total}${busy ? " …" : ""}`);
@@ -264,6 +265,9 @@ export class Card {
       make("span", { class: "of-masks" }, make("span", { class: "sample mask" }), "mask"),
       make("span", { class: "sample tone-2 loose" }), make("span", {}, "committed"),
       make("span", { class: "sample tone-2 settled" }), make("span", {}, "settled"),
+      this.formed = make("span", { class: "of-forms", hidden: true },
+        make("span", { class: "sample forced", "aria-hidden": "true" }, "abc"), "forced by the form",
+        make("span", { class: "sample tone-2 settled changed", "aria-hidden": "true" }, "abc"), "changed by it"),
       make("span", { class: "scale" }, make("span", { class: "scale-from" }), ...swatches,
         make("span", { class: "scale-to" })));
   }

@@ -38,9 +38,11 @@ function rows({ index, token, given }) {
   if (token === null) return [make("p", {}, make("b", {}, "a mask"), " ", place)];
   const title = make("p", {}, make("b", { class: "word" }, readable(token.text, token.token)), " ", place);
   if (given) return [title, make("p", { class: "quiet" }, "given, not decoded")];
-  const when = make("p", {}, `forward ${token.forward + 1} · confidence ${percent(token.confidence)}`);
-  if (!token.top || token.top.length === 0) return [title, when];
-  return [title, when, make("p", { class: "quiet" }, "weighed at that moment"), alternatives(token)];
+  if (token.forced) return [title, make("p", { class: "quiet" }, "forced: the form leaves no choice")];
+  const when = [make("p", {}, `forward ${token.forward + 1} · confidence ${percent(token.confidence)}`)];
+  if (token.changed) when.push(make("p", {}, "changed by the form: another token was predicted"));
+  if (!token.top || token.top.length === 0) return [title, ...when];
+  return [title, ...when, make("p", { class: "quiet" }, "weighed at that moment"), alternatives(token)];
 }
 
 function alternatives({ token, top }) {

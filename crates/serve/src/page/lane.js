@@ -22,7 +22,8 @@ export class Lane {
     this.#retry.append(this.countdown, " ", button("Try now", () => run.retryNow(), { class: "small" }));
     this.title = make("h3", { class: "lane-title" }, name);
     this.stage = make("div", { class: "stage" });
-    this.element = make("section", { class: "lane", "aria-label": name },
+    // A group: there are as many lanes as answers, and landmarks of one name would be no marks.
+    this.element = make("div", { class: "lane", role: "group", "aria-label": name },
       make("div", { class: "lane-head" }, this.title, this.#status),
       this.stage, this.#retry, this.#message, this.#counterList());
     this.#show();
@@ -62,6 +63,7 @@ export class Lane {
     const names = [
       ["forwards", "forwards", "Passes through the network so far: NFE, number of function evaluations"],
       ["pace", "tokens a forward", "Tokens committed for each forward: an ordinary language model has exactly 1"],
+      ["speed", "tokens a second", "Tokens of the answer a second, as the server counts them once it is over"],
       ["time", "ms a forward", "Milliseconds of one forward: by the receipt once it is there, until then as frames arrive"],
       ["wait", "ms of wait", "Milliseconds until the first frame, or in the server's queue if it tells"],
       ["sure", "mean confidence", "How probable the network held the tokens, on average, as it committed them"],
@@ -77,28 +79,31 @@ export class Lane {
   #count(playhead) {
     const { recording } = this;
     const here = Math.min(playhead, recording.forwards.length);
-    const { commits, sure } = this.#sumUpTo(here);
+    const { commits, decided, sure } = this.#sumUpTo(here);
     const whole = here === recording.forwards.length;
     const nfe = whole ? recording.nfe || here : (recording.forwards[here - 1]?.nfe ?? here);
     const pace = nfe > 0 ? commits / nfe : null;
     const set = (key, text) => setText(this.#counters.get(key), text);
     set("forwards", short(nfe));
     set("pace", short(pace));
+    set("speed", short(recording.tokensPerSecond));
     set("time", short(recording.forwardMilliseconds));
     set("wait", short(recording.queued ?? recording.waited));
-    set("sure", commits > 0 ? percent(sure / commits) : "–");
+    set("sure", decided > 0 ? percent(sure / decided) : "–");
   }
 
-  /** Returns how many tokens stand behind the first forwards, and the sum of their confidences: going on from the last sums. */
+  /** Returns how many tokens stand behind the first forwards, how many of them a forward decided, and the sum of the confidences of these:
+   *  going on from the last sums. */
   #sumUpTo(here) {
     const { forwards, generation } = this.recording;
     const known = this.#sums;
     const usable = known && known.recording === this.recording && known.generation === generation && known.here <= here;
-    const sums = usable ? known : { recording: this.recording, generation, here: 0, commits: 0, sure: 0 };
+    const sums = usable ? known : { recording: this.recording, generation, here: 0, commits: 0, decided: 0, sure: 0 };
     for (; sums.here < here; sums.here += 1) {
-      for (const { token, confidence, previous } of forwards[sums.here].commits) {
+      for (const { token, confidence, previous, forced } of forwards[sums.here].commits) {
         sums.commits += Number(token !== null) - Number(previous !== null);
-        sums.sure += (token === null ? 0 : confidence) - (previous?.confidence ?? 0);
+        if (token !== null && !forced) [sums.decided, sums.sure] = [sums.decided + 1, sums.sure + confidence];
+        if (previous && !previous.forced) [sums.decided, sums.sure] = [sums.decided - 1, sums.sure - previous.confidence];
       }
     }
     return (this.#sums = sums);

@@ -5,6 +5,7 @@ import { Chat, restoredRun } from "./page/chat.js";
 import { button, make, setText } from "./page/elements.js";
 import { EXAMPLES } from "./page/examples.js";
 import { Follower } from "./page/follow.js";
+import { FormError, FormField } from "./page/form.js";
 import { Inspector } from "./page/inspector.js";
 import { monoNodes } from "./page/mono.js";
 import { chatRequest, curlOf, infillRequest, leadOf, rawRequest, segmentsOf } from "./page/requests.js";
@@ -27,6 +28,9 @@ const state = { models: [], mode: "chat", drafts: { chat: "", raw: "", infill: "
 const chat = new Chat();
 const follower = new Follower(document.querySelector(".ask"));
 const settings = new Settings(find("settings"));
+const form = new FormField({
+  kind: find("form-kind"), row: find("form-row"), label: find("form-label"), text: find("form"), hint: find("form-hint"), fault: find("form-fault"),
+});
 
 /** What cards may ask of the page. */
 const page = {
@@ -105,6 +109,12 @@ function tellComposer() {
 /** Follows what a card has become. */
 function drawn(card) {
   tellComposer();
+  for (const { run } of card.lanes) {
+    if (run.state !== "failed" || run.param === null) continue;
+    form.take(run);
+    // Once: what is typed next is not what was refused.
+    run.param = null;
+  }
   if (card.offer) card.offer();
 }
 
@@ -214,13 +224,15 @@ async function goOn(turn) {
   }
 }
 
-/** Does something with the settings of each lane, or tells which of them cannot be read. */
+/** Does something with the settings of each lane and the form, or tells which of them cannot be read. */
 function withLanes(use) {
   notify("");
   try {
-    use(settings.lanes());
+    const fields = form.read();
+    use(settings.lanes().map((lane) => ({ ...lane, body: { ...lane.body, ...fields } })));
   } catch (error) {
-    notify(error.message);
+    if (error instanceof FormError) find("form").focus();
+    else notify(error.message);
   }
 }
 
@@ -431,12 +443,13 @@ function listenToWindow() {
 /** Keeps the chat for a reload of this tab. */
 function keep() {
   state.drafts[state.mode] = find("text").value;
-  chat.keep({ system: settings.system.value, mode: state.mode, drafts: state.drafts });
+  chat.keep({ system: settings.system.value, mode: state.mode, drafts: state.drafts, form: form.kept });
 }
 
 /** Brings back the chat that was there before a reload. */
 function restore() {
-  const { turns = [], system = "", mode = "chat", drafts = state.drafts } = Chat.kept() ?? {};
+  const { turns = [], system = "", mode = "chat", drafts = state.drafts, form: typed = {} } = Chat.kept() ?? {};
+  form.restore(typed);
   settings.system.value = system;
   Object.assign(state, { mode, drafts });
   find("text").value = drafts[mode];

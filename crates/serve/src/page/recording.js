@@ -28,6 +28,8 @@ export class Recording {
   usage = null;
   finishReason = null;
   finished = false;
+  /** Whether a form forced or changed one of its tokens. */
+  formed = false;
   /** Forwards that the server did not tell of because we read too slowly. */
   dropped = 0;
   /** Changes where a view cannot go on from what it has drawn. */
@@ -60,6 +62,11 @@ export class Recording {
   get answerTokens() {
     if (this.usage?.completion_tokens !== undefined) return this.usage.completion_tokens;
     return this.receipt?.generated_tokens ?? this.committed;
+  }
+
+  /** Tokens of the answer a second; null as long as it is made. */
+  get tokensPerSecond() {
+    return this.usage?.tokens_per_second ?? this.receipt?.seconds?.tokens_per_second ?? null;
   }
 
   /** Milliseconds of a forward: as the receipt has it, else between frames. */
@@ -101,8 +108,10 @@ export class Recording {
       const [, nfe = null, drafts = 0, accepted = 0, rejected = 0] = told.get(step) ?? [];
       this.addForward({ step, nfe, drafts, accepted, rejected, at });
     }
+    const [forced, changed] = [frame.forced, frame.changed].map((positions) => new Set(positions));
     for (const [position, token, text, confidence, step, top] of commits) {
-      this.addCommit({ position, token, text, confidence, step: step ?? frame.step, top });
+      const marks = { forced: forced.has(position), changed: changed.has(position) };
+      this.addCommit({ position, token, text, confidence, step: step ?? frame.step, top, ...marks });
     }
     for (const position of frame.taken_back ?? []) {
       this.addCommit({ position, token: null, text: null, confidence: 0, step: frame.step });
@@ -127,7 +136,7 @@ export class Recording {
   }
 
   /** Takes a commit, by position in the whole canvas; without a token it takes one back. */
-  addCommit({ position, token, text: told, confidence, step, top = null }) {
+  addCommit({ position, token, text: told, confidence, step, top = null, forced = false, changed = false }) {
     const text = wholeText(told);
     const index = position - this.facts.promptTokens;
     if (!Number.isInteger(index) || index < 0 || index >= POSITION_LIMIT) {
@@ -136,7 +145,8 @@ export class Recording {
     this.#grow(index + 1);
     const forward = this.addForward({ step });
     const previous = this.cells[index];
-    const commit = { index, token, text, confidence, step, top, forward: forward.index, previous };
+    const commit = { index, token, text, confidence, step, top, forced, changed, forward: forward.index, previous };
+    this.formed ||= forced || changed;
     this.#committed += Number(token !== null) - Number(previous !== null);
     if (forward.index < this.#open) this.generation += 1;
     forward.commits.push(commit);

@@ -11,8 +11,9 @@ const DEFAULT_WAIT = 5;
 export class Run {
   /** One of `idle`, `sent`, `running`, `waiting`, `done`, `cancelled`, `failed`. */
   state = "idle";
-  /** What went wrong, in words. */
+  /** What went wrong, in words, and the field of the request that the server refused, if it is one. */
   error = null;
+  param = null;
   /** Until when it waits, on the clock of `performance.now()`. */
   retryAt = null;
   recording = new Recording();
@@ -42,7 +43,10 @@ export class Run {
         if (this.#abort.signal.aborted) return this.#end("cancelled", null);
         if (this.#doesWithout(error)) continue;
         const full = error instanceof ServerError && [429, 503].includes(error.status);
-        if (!full || tries === TRIES) return this.#end("failed", wordsOf(error));
+        if (!full || tries === TRIES) {
+          this.param = error.param ?? null;
+          return this.#end("failed", wordsOf(error));
+        }
         await this.#wait(error);
         if (this.#abort.signal.aborted) return this.#end("cancelled", null);
       }

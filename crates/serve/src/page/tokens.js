@@ -226,6 +226,8 @@ export class TokenCanvas {
     if (commit.text === null || isSpecial(commit.text)) name += " mark";
     // Two tokens of one position can have the same class but another text.
     if (commit.previous !== null) name += ` again-${commit.forward % 2}`;
+    if (commit.forced) name += " forced";
+    if (commit.changed) name += " changed";
     if (this.#fresh.includes(index)) name += " fresh";
     return name;
   }
@@ -371,7 +373,9 @@ export function describe({ index, token, given }) {
   if (token === null) return `${place}: still a mask.`;
   const text = readable(token.text, token.token);
   if (given) return `${place}: ${text}, given.`;
-  const said = `${place}: ${text}, forward ${token.forward + 1}, confidence ${percent(token.confidence)}.`;
+  if (token.forced) return `${place}: ${text}, forced: the form leaves no choice.`;
+  const changed = token.changed ? ", changed by the form" : "";
+  const said = `${place}: ${text}, forward ${token.forward + 1}, confidence ${percent(token.confidence)}${changed}.`;
   const others = (token.top ?? []).filter((other) => other[0] !== token.token);
   if (others.length === 0) return said;
   const list = others.map(([id, other, share]) => `${readable(other, id)} ${percent(share)}`).join(", ");

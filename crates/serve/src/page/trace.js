@@ -12,9 +12,10 @@ export const FILE_LIMIT = 256 * 1024 * 1024;
 export function writeTrace(recording, alternatives = true) {
   const lines = [header(recording)];
   for (const forward of recording.forwards) {
-    for (const { index, token, text, confidence, top, step, previous } of forward.commits) {
+    for (const { index, token, text, confidence, top, step, previous, forced, changed } of forward.commits) {
       const position = index + recording.facts.promptTokens;
-      const rest = { confidence, ...present({ text, top: alternatives ? top : null }) };
+      const marks = { forced: forced || null, changed: changed || null };
+      const rest = { confidence, ...present({ ...marks, text, top: alternatives ? top : null }) };
       if (previous === null) lines.push({ step, position, token, ...rest });
       else lines.push({ event: "replace", step, at: position, from: previous.token, to: token, ...rest });
     }
@@ -117,7 +118,8 @@ function takeLine(recording, fact, number) {
 function checked(fact) {
   if (!Number.isInteger(fact.step) || fact.step < 0) throw new Error("no step");
   const top = Array.isArray(fact.top) && fact.top.every(Array.isArray) ? fact.top : null;
-  return { ...fact, text: typeof fact.text === "string" ? fact.text : null, top };
+  const [forced, changed] = [fact.forced === true, fact.changed === true];
+  return { ...fact, text: typeof fact.text === "string" ? fact.text : null, top, forced, changed };
 }
 
 /** Where a trace does not tell what is settled, it is the positions before the first one that still changes. */

@@ -1,7 +1,7 @@
 // The AI SDK against a server.
 
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { generateText, streamText } from "ai";
+import { generateObject, generateText, jsonSchema, streamObject, streamText } from "ai";
 
 import { KEY, MODEL, QUESTION, URL, equal, holds, raises, run } from "./checks.mjs";
 
@@ -9,6 +9,18 @@ const made = (given = {}) =>
   createOpenAICompatible({ name: "demask", baseURL: `${URL}/v1`, apiKey: KEY, includeUsage: true, ...given });
 const provider = made();
 const common = { model: provider.chatModel(MODEL), prompt: QUESTION, maxOutputTokens: 32, seed: 7, maxRetries: 0 };
+
+const COUNT = jsonSchema({
+  type: "object",
+  properties: { pears: { type: "integer", minimum: 0, maximum: 99 }, sure: { type: "boolean" }, who: { enum: ["Ada", "Ben"] } },
+  required: ["pears", "sure", "who"],
+  additionalProperties: false,
+});
+
+function isCount({ pears, sure, who }) {
+  holds(Number.isInteger(pears) && pears >= 0 && pears <= 99 && typeof sure === "boolean", { pears, sure });
+  holds(["Ada", "Ben"].includes(who), who);
+}
 
 await run({
   async generated() {
@@ -44,9 +56,32 @@ await run({
     holds(typeof found.text === "string", found);
   },
 
+  async objects() {
+    const model = made({ supportsStructuredOutputs: true }).chatModel(MODEL);
+    isCount((await generateObject({ ...common, model, schema: COUNT, maxOutputTokens: 48 })).object);
+    // Without a schema any object is asked for.
+    const { object } = await generateObject({ ...common, output: "no-schema" });
+    holds(typeof object === "object" && !Array.isArray(object), object);
+  },
+
+  async objectsAsTheyGrow() {
+    const model = made({ supportsStructuredOutputs: true }).chatModel(MODEL);
+    const asked = { ...common, model, schema: COUNT, maxOutputTokens: 48 };
+    const stream = streamObject(asked);
+    let last;
+    for await (const part of stream.partialObjectStream) last = part;
+    isCount(last);
+    equal(last, (await generateObject(asked)).object);
+  },
+
+  async enums() {
+    const model = made({ supportsStructuredOutputs: true }).chatModel(MODEL);
+    const { object } = await generateObject({ ...common, model, output: "enum", enum: ["seven", "eight"] });
+    holds(["seven", "eight"].includes(object), object);
+  },
+
   async errors() {
-    const error = await raises(() => generateText({ ...common, model: provider.chatModel("no-such-model") }));
-    equal(error.statusCode, 404);
-    equal(error.isRetryable, false);
+    const error = await raises(() => generateText({ ...common, temperature: 9 }));
+    equal([error.statusCode, error.isRetryable], [400, false]);
   },
 });

@@ -1,7 +1,9 @@
 """LangChain's classes against a server."""
 
 import sys
+from typing import Literal
 
+import pydantic
 from langchain_openai import ChatOpenAI, OpenAI
 
 from checks import KEY, MODEL, QUESTION, URL, equal, run
@@ -40,6 +42,31 @@ def check_batch_and_logprobs():
 def check_conversation():
     talk = [("system", "Answer briefly."), ("human", QUESTION), ("ai", "7"), ("human", "And one more?")]
     assert isinstance(chat().invoke(talk).content, str)
+
+
+class Count(pydantic.BaseModel):
+    """Pears in the end."""
+
+    pears: int = pydantic.Field(ge=0, le=99)
+    sure: bool
+    who: Literal["Ada", "Ben"]
+
+
+def check_structured_output():
+    model = ChatOpenAI(base_url=f"{URL}/v1", api_key=KEY, model=MODEL, seed=7, max_retries=0, max_tokens=48)
+    for given in ({}, {"method": "json_schema", "strict": True}, {"include_raw": True}):
+        found = model.with_structured_output(Count, **given).invoke(QUESTION)
+        assert isinstance(found["parsed"] if "include_raw" in given else found, Count), (given, found)
+    schema = model.with_structured_output(Count.model_json_schema(), method="json_schema").invoke(QUESTION)
+    Count.model_validate(schema)
+    assert isinstance(model.with_structured_output(None, method="json_mode").invoke(QUESTION), dict)
+
+
+def check_structured_streams():
+    model = ChatOpenAI(base_url=f"{URL}/v1", api_key=KEY, model=MODEL, seed=7, max_retries=0, max_tokens=48)
+    structured = model.with_structured_output(Count)
+    *_, last = structured.stream(QUESTION)
+    equal(last, structured.invoke(QUESTION))
 
 
 def check_completions():

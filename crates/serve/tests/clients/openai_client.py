@@ -1,12 +1,15 @@
 """The official Python client against a server: everything that its users call."""
 
 import http.client
+import json
 import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
 from urllib.parse import urlsplit
 
 import openai
+import pydantic
 
 from checks import KEY, MODEL, QUESTION, URL, Reply, equal, plain, run
 
@@ -34,6 +37,36 @@ def raises(kind, work):
 
 def text_of(chunks):
     return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+
+
+def check_responses():
+    whole = client.responses.create(model=MODEL, input=QUESTION, max_output_tokens=32)
+    equal((whole.status, whole.output_text), ("completed", chat(temperature=0).choices[0].message.content))
+    with client.responses.stream(model=MODEL, input=QUESTION, max_output_tokens=32) as stream:
+        pieces = [event.delta for event in stream if event.type == "response.output_text.delta"]
+        equal("".join(pieces), whole.output_text)
+        equal(stream.get_final_response().usage.output_tokens, whole.usage.output_tokens)
+    cut = client.responses.create(model=MODEL, input=QUESTION, max_output_tokens=2)
+    equal((cut.status, cut.incomplete_details.reason), ("incomplete", "max_output_tokens"))
+    raises(openai.BadRequestError, lambda: client.responses.create(model=MODEL, input="a", previous_response_id="resp_1"))
+
+
+def check_parsed_answers():
+    class Count(pydantic.BaseModel):
+        pears: int = pydantic.Field(ge=0, le=99)
+        sure: bool
+        who: Literal["Ada", "Ben"]
+
+    found = client.chat.completions.parse(
+        model=MODEL, messages=MESSAGES, max_tokens=48, seed=7, response_format=Count
+    )
+    assert isinstance(found.choices[0].message.parsed, Count), found
+    responded = client.responses.parse(model=MODEL, input=QUESTION, max_output_tokens=48, text_format=Count)
+    assert isinstance(responded.output_parsed, Count), responded
+    whole = chat(response_format={"type": "json_object"}, max_tokens=16)
+    assert isinstance(json.loads(whole.choices[0].message.content), dict), whole
+    one = chat(extra_body={"structured_outputs": {"choice": ["seven", "eight"]}})
+    assert one.choices[0].message.content in ("seven", "eight"), one
 
 
 def check_models():
@@ -269,19 +302,19 @@ def check_errors_name_what_is_wrong():
         ({"n": 0}, "n"),
         ({"n": -1}, "n"),
         ({"n": 10**6}, "n"),
-        ({"frequency_penalty": 0.5}, "frequency_penalty"),
-        ({"logit_bias": {"5": 10}}, "logit_bias"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"frequency_penalty": 2.5}, "frequency_penalty"),
+        ({"logit_bias": {"5": 101}}, "logit_bias"),
+        ({"response_format": {"type": "yaml"}}, "response_format"),
         ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}, "tools"),
         ({"extra_body": {"no_such_parameter": 1}}, "no_such_parameter"),
-        ({"extra_body": {"repetition_penalty": 1.2}}, "repetition_penalty"),
+        ({"extra_body": {"length_penalty": 1.2}}, "length_penalty"),
     ]
     for given, name in cases:
         error = raises(openai.BadRequestError, lambda given=given: chat(**given))
         equal(error.param, name, f"param for {given}")
         assert error.type == "invalid_request_error" and error.message, (error.type, error.message)
-    error = raises(openai.NotFoundError, lambda: chat(model="no-such-model"))
-    equal(error.param in ("model", None), True)
+    # Where one model is served under no other name, it answers to any.
+    equal(chat(model="gpt-4o").model, MODEL)
     raises(openai.BadRequestError, lambda: chat(messages=[]))
     raises(openai.BadRequestError, lambda: chat(messages=[{"role": "nobody", "content": "x"}]))
     error = raises(openai.BadRequestError, lambda: complete(prompt="Ada has " * 20_000))
@@ -316,14 +349,19 @@ def check_neutral_values_pass():
     equal(chat(**neutral, **hints, extra_body=extra).choices[0].message.content, chat().choices[0].message.content)
 
 
-def check_responses_names_the_door():
-    """The stateless form, or a refusal that says where to go."""
-    try:
-        found = client.responses.create(model=MODEL, input=QUESTION, max_output_tokens=16)
-    except openai.NotFoundError as error:
-        assert "/v1/chat/completions" in error.message, error.message
-    else:
-        assert found.output_text
+def check_sampling_parameters_change_answers():
+    usual = chat().choices[0].message.content
+    for given in (
+        {"frequency_penalty": 2},
+        {"presence_penalty": 2},
+        {"extra_body": {"repetition_penalty": 2}},
+        {"extra_body": {"bad_words": [usual[:2]]}},
+    ):
+        assert chat(**given).choices[0].message.content != usual, given
+    tokens = plain("/tokenize", {"prompt": usual[:1], "add_special_tokens": False}).json()["tokens"]
+    assert not chat(logit_bias={str(tokens[-1]): -100}).choices[0].message.content.startswith(usual[:1])
+    longest = chat(max_tokens=24, extra_body={"min_tokens": 24})
+    equal((longest.choices[0].finish_reason, longest.usage.completion_tokens), ("length", 24))
 
 
 def check_request_ids():
@@ -396,6 +434,25 @@ def check_scores():
     rows = plain("/v1/score", pair).json()["data"]
     equal([row["index"] for row in rows], [0, 1])
     equal(rows[0]["log_probability"], row["log_probability"], "the score of the same pair")
+
+
+def check_decisions():
+    questions = [
+        {"type": "predicate", "name": "right", "instructions": "Is it 7?"},
+        {"type": "choice", "instructions": "The final answer is", "choices": [{"value": "7"}, {"value": "9"}]},
+        {"type": "score", "instructions": "How many?", "levels": [{"label": "few"}, {"label": "many"}]},
+    ]
+    found = client.decisions.create(model=MODEL, input=QUESTION, questions=questions)
+    predicate, choice, score = found.answers
+    equal([answer.type for answer in found.answers], ["predicate", "choice", "score"])
+    equal((predicate.name, choice.name), ("right", None))
+    assert 0 < predicate.probability < 1, predicate
+    equal([one.value for one in choice.probabilities], ["7", "9"])
+    equal(choice.confidence, max(one.probability for one in choice.probabilities))
+    equal([(one.value, one.label) for one in score.probabilities], [(0, "few"), (1, "many")])
+    assert abs(sum(one.probability for one in score.probabilities) - 1) < 1e-9, score
+    assert found.usage.input_tokens > 0 and found.usage.output_tokens == 0, found.usage
+    equal(client.decisions.create(model=MODEL, input=QUESTION, questions=questions).answers, found.answers, "the same again")
 
 
 def check_infill():

@@ -4,11 +4,11 @@
     python crates/serve/tests/clients/run.py --server http://127.0.0.1:8080 [--short]
 
 With --demask, servers are started on free ports of this machine and stopped at the end: the built-in demo model, one
-with very small limits for what a full server says, and in the long form the demo's autoregressive model for
+with very small limits for what a full server says, one whose template writes tools, and in the long form the demo's autoregressive model for
 likelihoods. With --server, the one that runs is asked, and what needs another one is left out and said to be.
 
---short: the Python client and the stream readers, at most 90 s on two cores. The long form adds LangChain, the harness
-lm-eval, the JavaScript client and the AI SDK. Packages are installed once, at pinned versions, under target/clients.
+--short: the Python clients of OpenAI and Anthropic and the stream readers, at most 90 s on two cores. The long form adds LangChain, instructor,
+outlines, the harness lm-eval, the JavaScript client and the AI SDK. Packages are installed once, at pinned versions, under target/clients.
 
 Ends with `N passed, N failed`, and with status 1 if any failed.
 """
@@ -135,9 +135,12 @@ def on_one_server(url, short):
     """All checks that any server of ours passes."""
     yield asked([sys.executable, "stream_parsers.py"], url)
     yield asked([python("openai"), "openai_client.py"], url)
+    yield asked([python("anthropic"), "anthropic_client.py"], url)
     if short:
         return
     yield asked([python("langchain"), "langchain_client.py"], url)
+    for checks in ("instructor_client.py", "outlines_client.py"):
+        yield asked([python("structured"), checks], url)
     yield asked([python("lm-eval"), "lm_eval_client.py"], url)
     folder = node()
     for checks in ("openai_client.mjs", "ai_sdk_client.mjs"):
@@ -148,12 +151,28 @@ def on_own_servers(binary, short):
     """The same on servers of this program, and what needs servers of their own."""
     with Server(binary) as demo:
         yield from on_one_server(demo.url, short)
+    with Server(binary, "--model", with_tools()) as calling:
+        yield asked([python("openai"), "openai_tools.py"], calling.url)
+        yield asked([python("anthropic"), "anthropic_tools.py"], calling.url)
     with Server(binary, *SMALL) as small:
         yield asked([python("openai"), "full_server.py"], small.url)
     if not short:
         with Server(binary, "--model", str(ROOT / "demo/demo-qwen")) as causal:
             yield asked([python("lm-eval"), "lm_eval_client.py"], causal.url, CHECK_CAUSAL="1")
 
+
+def with_tools():
+    """The folder of a demo model with a template that writes tools and opens thoughts."""
+    folder = KEPT / "with-tools"
+    shutil.copytree(ROOT / "demo/demo-qwen", folder, dirs_exist_ok=True)
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    return str(folder)
+
+
+TEMPLATE = """{% for t in tools or [] %}<tool_call>{{ t.function.name }}{% endfor %}{% for m in messages %}<{{ m.role }}>\
+{% if m.reasoning_content %}{{ m.reasoning_content }}</think>{% endif %}{% for c in m.tool_calls or [] %}\
+{{ c.function.name }}:{{ c.function.arguments.a }}{% endfor %}{{ m.content }}{% endfor %}\
+{% if enable_thinking is not defined or enable_thinking %}<think>\n{% endif %}"""
 
 # Limits that a handful of requests reaches.
 SMALL = ("--max-queue", "2")

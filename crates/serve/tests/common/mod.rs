@@ -178,6 +178,14 @@ pub fn made(reply: Reply) -> Value {
     body
 }
 
+/// A `usage` without its speed, which differs from run to run.
+pub fn counts(usage: &Value) -> Value {
+    let mut counts = usage.clone();
+    let speed = counts.as_object_mut().unwrap().remove("tokens_per_second");
+    assert!(speed.is_none_or(|speed| speed.as_f64().unwrap() > 0.0), "{usage}");
+    counts
+}
+
 /// The body of a stream.
 pub struct Events(Body);
 

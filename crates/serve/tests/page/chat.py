@@ -107,7 +107,7 @@ def the_chat_outlives_a_reload(page, server):
     page.until("return document.querySelectorAll('.card').length === 2", "both answers are back")
     page.done()
     assert page.canvas(0) == CODE and SENTENCES.startswith(page.canvas(1)[:10]), page.canvas(1)
-    assert [each.text for each in page.all(".status")] == ["ended by itself", "stopped"]
+    assert [each.text for each in page.all(".status")] == ["ended by itself", "stopped"], [[each.text for each in page.all(".status")], [each.text for each in page.all(".message")]]
     assert page.one("#settled").get_attribute("textContent") == "", "what was said is said again"
     assert page.one("#text").get_attribute("value") == "half a question"
     page.until("return !document.querySelector('#send').disabled", "the server is there")

@@ -3,7 +3,7 @@
 Words: `long` (4,000 positions), `slow`, `kill` (the connection breaks in the middle), `fail` (an error chunk in the
 middle), `full` (503 twice before it answers), `refuse` (a 400), `markup` (markup as the model's text), `code` (a fenced block and a table), `short` (ends at its length), `dribble` (bytes in
 odd pieces, with heartbeats), `hush` (the connection ends in order, but before the answer),
-`strict` (refuses to tell alternatives).
+`strict` (refuses to tell alternatives). An expression that does not close its group and a schema with `multipleOf` are refused.
 """
 
 import contextlib
@@ -37,6 +37,9 @@ SENTENCES = (
 MARKUP = "Try <script>window.broken = true</script> or <img src=x onerror=\"window.broken = true\"> & see."
 CODE = "So:\n```python\nx = 1\n\ny = 2\n```\nand\n| a | b |\n| 1 | 2 |\nthen."
 PROMPT_TOKENS = 9
+# Every answer that is to have a form, with the tokens that the form leaves no choice about and the one that it changes.
+FORMED = '{"pears": 7}'
+FORCED, CHANGED = {'{', ':', '}'}, " 7"
 
 
 def causal_facts():
@@ -178,6 +181,11 @@ class Mock:
                 words = body["messages"][-1]["content"] if "messages" in body else json.dumps(body.get("prompt") or body["segments"])
                 if "refuse" in words:
                     return self.error(400, "`max_tokens` is 9000, and this server decodes at most 4096 tokens: lower it", None, "max_tokens")
+                form = body.get("structured_outputs", {})
+                if form.get("regex") == "a(b":
+                    return self.error(400, "the regex cannot be read at byte 1: unclosed group", None, "structured_outputs.regex")
+                if "multipleOf" in json.dumps(form):
+                    return self.error(400, "the schema at #/properties/a: multipleOf 0.3 cannot be held to", None, "structured_outputs.json")
                 if "strict" in words and "logprobs" in body:
                     return self.error(400, 'unknown parameter "logprobs": omit it', "unknown_parameter", "logprobs")
                 if "full" in words and mock.refusals < 2:
@@ -255,7 +263,7 @@ class Answer:
         if "segments" in body:
             self.infill(body["segments"])
         else:
-            text = MARKUP if "markup" in words else CODE if "code" in words else SENTENCES
+            text = FORMED if "structured_outputs" in body else MARKUP if "markup" in words else CODE if "code" in words else SENTENCES
             self.tokens = tokens_of(text)
             self.finish = "length" if "short" in words else "stop"
             if "long" in words:
@@ -298,12 +306,16 @@ class Answer:
             settled = self.script.settled(done)
             frame = {"v": 1, "step": step, "nfe": step + 1, "masks": self.length - len(done), "settled": self.place(settled)}
             frame["commits"] = [self.commit(index, step) for index in taken]
+            if "structured_outputs" in self.body:
+                for name, marked in [("forced", lambda token: token in FORCED), ("changed", lambda token: token == CHANGED)]:
+                    places = [PROMPT_TOKENS + self.places[index] for index in taken if marked(self.tokens[index])]
+                    frame |= {name: places} if places else {}
             frame["forwards"] = [[step, step + 1, drafts, accepted, rejected]]
             text = "".join(self.tokens[told:settled])
             told = settled
             yield sse(self.chunk(frame, text))
         yield sse(self.chunk(self.end(), "", self.finish))
-        usage = {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": len(self.tokens), "total_tokens": PROMPT_TOKENS + len(self.tokens)}
+        usage = {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": len(self.tokens), "total_tokens": PROMPT_TOKENS + len(self.tokens), "tokens_per_second": 812.4}
         yield sse({"id": "mock-1", "object": "chunk", "created": 1, "model": self.body["model"], "choices": [], "usage": usage})
         yield b"data: [DONE]\n\n"
 

@@ -26,6 +26,7 @@ from selenium.webdriver.common.keys import Keys
 sys.dont_write_bytecode = True
 
 import chat  # noqa: F401, which adds scenarios
+import forms  # noqa: F401
 from browser import browser
 from mock import MARKUP, SENTENCES, Mock
 from reader import QUESTION, SCENARIOS, ask, choose_model, scenario
@@ -505,6 +506,10 @@ def nothing_for_axe_to_find(page, server):
         page.open(server.url)
         axe(page, server, f"{scheme} {width}, empty")
         settings(page, compare=True, second="static")
+        forms.write_form(page, "regex", "a(b")
+        ask(page)
+        page.until("return document.querySelector('#form-fault').textContent", "the form is refused")
+        forms.write_form(page, "choice", "yes\nno")
         ask(page)
         page.done(60)
         page.js("document.querySelectorAll('details').forEach((each) => each.open = each.id !== 'key-panel')")
