@@ -47,7 +47,7 @@ class Bench:
         """What a command prints, its seconds by the clock and its processor seconds."""
         command = [*shlex.split(self.under), *map(str, command)]
         used, began = children_seconds(), time.perf_counter()
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **(environment or {})}, **more)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **(environment or {})}, **more)
         wall = time.perf_counter() - began
         if done.returncode:
             told = (done.stderr.strip() or done.stdout.strip())[-500:]

@@ -17,27 +17,41 @@ pub struct Problem {
     pub options: Vec<String>,
     /// A worked solution, where the file has one: exemplars show it.
     pub solution: Option<String>,
+    /// JSON schema of its answers, as text, where it has one.
+    pub schema: Option<String>,
     /// The right answer.
     pub gold: Gold,
 }
 
 impl Problem {
+    /// Returns its right answer, for people.
+    pub fn expected(&self) -> String {
+        match &self.gold {
+            Gold::Number(text) | Gold::Math(text) => text.clone(),
+            Gold::Option(index) => self.options.get(*index).cloned().unwrap_or_default(),
+            Gold::Text(texts) => texts.join(" | "),
+            Gold::Program { tests, .. } => tests.clone(),
+            Gold::Json(text) => text.clone().unwrap_or_default(),
+        }
+    }
+
     /// Returns what identifies it on disk.
     pub fn fields(&self) -> Fields {
         // Whoever adds a field decides here how it is identified.
-        let Self { id, question, context, subject, options, solution, gold } = self;
+        let Self { id, question, context, subject, options, solution, schema, gold } = self;
         let fields = Fields::new("problem", 1)
             .field("id", id)
             .field("question", question)
             .optional("context", context.as_ref())
             .optional("subject", subject.as_ref());
         let fields = options.iter().fold(fields, |fields, option| fields.field("option", option));
-        let fields = fields.optional("solution", solution.as_ref());
+        let fields = fields.optional("solution", solution.as_ref()).optional("schema", schema.as_ref());
         match gold {
             Gold::Number(text) => fields.field("number", text),
             Gold::Math(text) => fields.field("math", text),
             Gold::Option(index) => fields.field("right option", index),
             Gold::Text(texts) => texts.iter().fold(fields, |fields, text| fields.field("text", text)),
+            Gold::Json(text) => fields.optional("json", text.as_ref()),
             Gold::Program { prompt, tests, entry_point } => {
                 fields.field("prompt", prompt).field("tests", tests).optional("entry_point", entry_point.as_ref())
             }
@@ -65,6 +79,8 @@ pub enum Gold {
         /// The function that the tests call, if the file names one.
         entry_point: Option<String>,
     },
+    /// This value in JSON, or any value that the problem's schema allows.
+    Json(Option<String>),
 }
 
 impl Default for Gold {

@@ -8,5 +8,6 @@ mod papers;
 mod prefixes;
 mod readme;
 mod recipes;
+mod records;
 mod released;
 mod tasks;

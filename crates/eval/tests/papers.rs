@@ -3,10 +3,12 @@
 
 use std::{env, fs, path::Path};
 
-use demask_eval::report::{Numbers, readme};
-use serde_json::Value;
+use demask_eval::report::readme;
 
-use crate::recipes::{recipes, root, spec};
+use crate::{
+    recipes::{recipes, root, spec},
+    records::Recorded,
+};
 
 const PAGE: &str = "docs/papers.md";
 
@@ -16,29 +18,17 @@ fn section(recipe: &Path) -> String {
     let name = recipe.file_stem().unwrap().to_str().unwrap();
     let path = root().join("bench/record/papers").join(name).with_extension("json");
     let head = format!("### {}\n\n{}\n\n", heading.title, heading.about.trim());
-    let Ok(text) = fs::read_to_string(&path) else {
+    let Some(record) = Recorded::read(&path) else {
         return format!(
             "{head}    demask-lab eval --runs {}\n\nNot recorded yet: `bench/run.py papers recipe={name}` does it.\n",
             recipe.display()
         );
     };
-    let mut record: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let date = text(&record["date"]);
-    let (command, machine, timed, summary) = if record["definition"].is_null() {
-        // Before `bench/run.py` a record was a summary and what made it.
-        let timed = record["timed"].as_bool().unwrap();
-        (text(&record["command"]), text(&record["machine"]), timed, record["summary"].take())
-    } else {
-        let (cpu, timed) = (&record["machine"]["cpu"], record["given"]["batch"] == 1);
-        let machine = format!("{}, {} threads", text(&cpu["model"]), cpu["threads"]);
-        let run = record.pointer_mut("/results/0/subjects/eval").unwrap();
-        (text(&run["command"]), machine, timed, run["output"].take())
-    };
-    let numbers: Numbers = serde_json::from_value(summary).unwrap();
+    let doubts = record.doubts();
+    let Recorded { command, date, machine, timed, numbers, .. } = record;
     assert!(command.ends_with(&recipe.display().to_string()), "{}: made by {command}", path.display());
     let effort = readme::effort(&numbers, timed);
-    format!("{head}    demask-lab eval --runs {}\n\n{effort}\n{date}, {machine}.\n", recipe.display())
+    format!("{head}    demask-lab eval --runs {}\n\n{effort}\n{doubts}{date}, {machine}.\n", recipe.display())
 }
 
 #[test]

@@ -8,7 +8,9 @@ use demask_checkpoint::{HubOptions, ModelFiles};
 use demask_eval::{
     Record,
     report::{self, Numbers},
-    run::{Combination, Means, Plan, Rehearsed, Runs, Spec, Store, about_model, configuration, needs, outline, run},
+    run::{
+        Combination, Means, Peaks, Plan, Rehearsed, Runs, Spec, Store, about_model, configuration, needs, outline, run,
+    },
 };
 use serde_json::{Map, Value};
 
@@ -28,7 +30,8 @@ fn planned(text: &str) -> Plan {
     let text = text.replace("DEV", root().join("demo/wordmath-dev.jsonl").to_str().unwrap());
     let spec = Spec::parse(Path::new("runs.toml"), &text, None).unwrap_or_else(|error| panic!("{error}"));
     let hub = HubOptions::new("http://127.0.0.1:1", "/nowhere");
-    Plan::of(spec, &mut Means { hub: &hub, seed: 0, limit: None, programs: false, watch: &mut |_| true }).unwrap()
+    Plan::of(spec, &mut Means { hub: &hub, seed: 0, limit: None, programs: false, skip: None, watch: &mut |_| true })
+        .unwrap()
 }
 
 fn opened(name: &str) -> Opened {
@@ -49,7 +52,7 @@ fn carry_out(text: &str, width: usize) -> Carried {
     for (_, rows) in plan.groups() {
         let model: Model = open(rows[0]).load(&device, &needs(&rehearsed, &rows, width), &mut |_| true).unwrap();
         let runs = Runs { plan: &plan, combinations: &combinations, width, permission: None, part: None };
-        run(&model, &rows, runs, &mut store, &mut |_| ControlFlow::Continue(())).unwrap();
+        run(&[(&model, &rows)], runs, &mut store, &mut |_| ControlFlow::Continue(())).unwrap();
     }
     Carried { plan, rehearsed, combinations, models, store }
 }
@@ -72,7 +75,7 @@ impl Carried {
 
     fn numbers(&self) -> Numbers {
         let outline = outline(&self.plan, &self.rehearsed, &self.combinations, &self.models);
-        Numbers::of(&outline.evaluation(self.store.records())).unwrap()
+        Numbers::of(&outline.evaluation(self.store.records(), None, &Peaks::new())).unwrap()
     }
 }
 
@@ -194,8 +197,8 @@ fn a_directory_holds_no_results_of_the_other_setting() {
         let text = format!(
             "[[task]]\ntask = \"wordmath\"\nlimit = 1\n[[row]]\nname = \"row\"\nmodel = \"demo/{model}\"\n{setting}"
         );
-        let Carried { plan, combinations, models, .. } = carry_out(&text, 1);
-        configuration(&plan, &combinations, &models)
+        let Carried { plan, rehearsed, combinations, models, .. } = carry_out(&text, 1);
+        configuration(&plan, &rehearsed, &combinations, &models)
     };
     let (shared, whole) = (configured("demo-sdar", ""), configured("demo-sdar", "no_prefix_cache = true"));
     let directory = std::env::temp_dir().join(format!("demask-prefixes-{}", std::process::id()));
@@ -204,10 +207,10 @@ fn a_directory_holds_no_results_of_the_other_setting() {
             "correct":false,"expected":"","tokens":0,"receipt":{"seconds":{"total":1.0}}}"#;
         line.replace('\n', "")
     };
-    Store::open(&directory, &whole).unwrap().add_line(&record()).unwrap();
-    let refused = Store::open(&directory, &shared).unwrap_err().to_string();
+    Store::open(&directory, &whole, None).unwrap().add_line(&record()).unwrap();
+    let refused = Store::open(&directory, &shared, None).unwrap_err().to_string();
     assert!(refused.contains("rows.row.model.prefix_cache was false and is true"), "{refused}");
-    assert!(Store::open(&directory, &whole).is_ok());
+    assert!(Store::open(&directory, &whole, None).is_ok());
     std::fs::remove_dir_all(&directory).unwrap();
     // Where K and V depend on the whole canvas there is nothing to share, so nothing differs.
     assert_eq!(configured("demo-llada", ""), configured("demo-llada", "no_prefix_cache = true"));

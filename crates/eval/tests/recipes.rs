@@ -131,7 +131,7 @@ fn plan(recipe: &Path, scratch: &Path) -> Plan {
         }
     }
     let hub = HubOptions::new("http://127.0.0.1:1", "/nowhere");
-    let mut means = Means { hub: &hub, seed: 0, limit: Some(20), programs: true, watch: &mut |_| true };
+    let mut means = Means { hub: &hub, seed: 0, limit: Some(20), programs: true, skip: None, watch: &mut |_| true };
     Plan::of(spec, &mut means).unwrap_or_else(|error| panic!("{}: {error}", recipe.display()))
 }
 

@@ -224,7 +224,8 @@ fn the_published_exemplars_stand_in_prompts_as_in_the_papers() {
     assert!(text.starts_with("Q: There are 15 trees in the grove. Grove workers will plant trees in the grove today."));
     assert!(text.ends_with("So she has 23 - 15 dollars left. 23 - 15 is 8. The answer is 8.\n\nQ: How many?\nA:"));
     assert_eq!(text.matches("\n\nQ: ").count(), 8);
-    let Prompt::Chat(turns) = task.style("flashdlm").unwrap().prompt(&problem, &shown).unwrap() else { panic!("text") };
+    let Prompt::Chat(chat) = task.style("flashdlm").unwrap().prompt(&problem, &shown).unwrap() else { panic!("text") };
+    let turns = chat.messages;
     assert_eq!(turns.len(), 17);
     assert_eq!(turns[3].content, "There are originally 3 cars. 2 more cars arrive. 3 + 2 = 5. The final answer is 5");
     assert_eq!((turns[15].role.as_str(), turns[16].role.as_str()), ("assistant", "user"));
@@ -239,6 +240,25 @@ fn all_problems_of_the_demo_are_read_and_their_solutions_are_right() {
     assert_eq!(problems.len(), 500);
     let is_right = |problem: &Problem| task.styles[0].rule.judge(problem, problem.solution.as_ref().unwrap()).correct;
     assert!(problems.iter().all(is_right));
+}
+
+#[test]
+fn calls_are_valid_under_their_schemas_and_no_other_call_is_right() {
+    let task = find("calls").unwrap();
+    let hub = HubOptions::new("http://127.0.0.1:1", "/nowhere");
+    let problems = load(task, &DataOptions { file: None, subject: None, seed: 0, hub: &hub }, &mut |_| true).unwrap();
+    assert_eq!(problems.len(), 60);
+    let judge = |problem: &Problem, output: &str| task.styles[0].judge(problem, output);
+    for (at, problem) in problems.iter().enumerate() {
+        let right = task.styles[0].solve(problem).unwrap();
+        let verdict = judge(problem, &right);
+        assert!(verdict.correct && verdict.valid == Some(true), "{}: {verdict:?}", problem.id);
+        let other = task.styles[0].solve(&problems[(at + 1) % problems.len()]).unwrap();
+        assert!(!judge(problem, &other).correct, "{}: {other}", problem.id);
+        let broken = right.replacen("\"arguments\"", "\"argument\"", 1);
+        let verdict = judge(problem, &broken);
+        assert!(!verdict.correct && verdict.valid == Some(false), "{}: {verdict:?}", problem.id);
+    }
 }
 
 #[test]
@@ -313,6 +333,7 @@ fn rule(rule: Rule) -> String {
         Rule::Math(_) => "the expression in the last `\\boxed{}`".to_owned(),
         Rule::Exact(_) => "the text, exactly".to_owned(),
         Rule::Overlap => "the words that it shares with a right answer (F1)".to_owned(),
+        Rule::Json => "JSON that is valid under the schema, and equal to the right value where there is one".to_owned(),
         Rule::Program => "the program passes the tests (`--allow-code-execution`)".to_owned(),
     }
 }
@@ -332,12 +353,23 @@ fn exemplars(task: &Task) -> String {
 /// A prompt, with the turns marked.
 fn example(style: &Style, problem: &Problem) -> String {
     match style.prompt(problem, &[]).unwrap() {
-        Prompt::Chat(turns) => {
+        Prompt::Chat(chat) => {
             let turn = |turn: &Message| ["[", &turn.role, "]\n", &turn.content, "\n"].concat();
-            turns.iter().map(turn).collect()
+            chat.messages.iter().map(turn).collect()
         }
         Prompt::Raw(text) => text + "\n",
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn problems_of_the_program_are_those_of_the_demo_s_folder() {
+    let task = find("wordmath").unwrap();
+    for (source, name) in [(task.source, "test"), (task.on_dev().unwrap().source, "dev")] {
+        let text =
+            fs::read_to_string(format!("{}/../../demo/wordmath-{name}.jsonl", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let Source::BuiltIn(lines) = source else { panic!("{name}") };
+        assert!(lines == text, "{name}");
     }
 }
 
@@ -348,7 +380,9 @@ fn section(task: &Task) -> String {
     let (first, origin) = match task.source {
         Source::BuiltIn(lines) => {
             let line = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
-            writeln!(text, "- Problems: part of the program (`demo/wordmath-test.jsonl`).").unwrap();
+            let file =
+                if task.name == "wordmath" { "demo/wordmath-test.jsonl" } else { "crates/eval/data/calls-test.jsonl" };
+            writeln!(text, "- Problems: part of the program (`{file}`).").unwrap();
             (task.read(&line, 0).unwrap(), "all of its problems")
         }
         Source::File(file) => panic!("{}", file.display()),
@@ -378,6 +412,11 @@ fn section(task: &Task) -> String {
         let texts: Vec<String> = candidates.iter().map(|candidate| shown(&candidate.text)).collect();
         let (context, shots) = (shown(&candidates[0].context), likelihood.shots);
         writeln!(text, "- `--score likelihood`, {shots} exemplars: {} behind {context}.", texts.join(", ")).unwrap();
+    }
+    if let Some(instructions) = task.decision {
+        let shown: Vec<String> = first.options.iter().map(|option| format!("`{option}`")).collect();
+        let before = instructions.of(&first).unwrap().replace('\n', "\\n");
+        writeln!(text, "- `--score decision`: {} behind `{before}`, after the prompt.", shown.join(", ")).unwrap();
     }
     writeln!(text, "- Tested on {origin}.").unwrap();
     for style in task.styles {

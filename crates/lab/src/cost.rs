@@ -13,9 +13,6 @@ use demask_terminal::{exit::usage, load::Source, output::Screen};
 /// The model that costs are asked for: a shape, or a model whose weights stay where they are.
 pub fn outline(like: Option<&str>, source: &Source, guide: Option<&Source>, screen: Screen) -> anyhow::Result<Outline> {
     let model = match like {
-        None if source.0.adapter.is_some() => {
-            return Err(usage("operations of an adapter are counted where it runs, in receipts: omit --adapter"));
-        }
         Some(like) => Outline::of_shape(like.parse()?, None)?,
         None => Outline::of(source.open(screen)?),
     };

@@ -29,7 +29,7 @@ pub struct Round {
     pub step: usize,
     /// NFE so far.
     pub nfe: usize,
-    /// Tokens behind the prompt that were known before it.
+    /// Tokens after the prompt that were known before it.
     known: Known,
     /// Tokens of the drafts, in their order.
     drafted: Vec<Drafted>,

@@ -1,79 +1,8 @@
-//! The `demask-lab` command: evaluations, measurements, analyses and costs.
-//!
-//! [`args`] is what was typed, one file of [`commands`] does it; what both programs share is `demask-terminal`.
+//! The `demask-lab` command: the program of the library, with the methods of demask.
 #![forbid(unsafe_code)]
 
-mod args;
-mod commands;
-mod cost;
-mod drafts;
-mod sweep;
-
-use std::{error::Error, process::ExitCode};
-
-use demask::costs::shapes::ShapeError;
-use demask_eval::{
-    data::DataError,
-    report::JoinError,
-    run::{FileError, RunError, StoreError},
-};
-use demask_lab::synth::SynthError;
-use demask_terminal::{
-    Program, assumed, canvas, env, exit, files, interrupt, load, output, packaging, progress, settings, told,
-};
-
-/// The program's parser, its names and its errors.
-const PROGRAM: Program = Program {
-    command: args::command,
-    pages: args::PAGES,
-    example: "demask-lab eval wordmath --limit 20 evaluates the built-in demo",
-    other: "demask",
-    elsewhere: &["generate", "chat", "serve", "pull", "list", "inspect", "doctor", "health"],
-    removed: &[
-        (
-            "demask-lab bench step",
-            "--drafts",
-            "bench step --drafts was a flag of demask 0.1.0: --branches says it, drafts side by side",
-        ),
-        (
-            "demask-lab analyze stability",
-            "--layers",
-            "analyze stability --layers was a flag of demask 0.1.0: --drawn-layers says it, layers with pictures of their own",
-        ),
-        (
-            "demask-lab bench",
-            "serve",
-            "bench serve was a command of demask 0.1.0: measure a server with a load generator such as aiperf, as bench/run.py serve-load does",
-        ),
-        (
-            "demask-lab bench",
-            "curve",
-            "bench curve was a command of demask 0.1.0: omit it, freedave drafts as many lanes as are nearly free",
-        ),
-    ],
-    is_usage,
-};
+use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // A process that is to become a sandbox must be nothing else before.
-    if let Some(code) = demask_eval::sandbox::entry() {
-        return code;
-    }
-    PROGRAM.run(commands::run)
-}
-
-/// Returns whether an error of an evaluation or of a random checkpoint means that the call was wrong.
-fn is_usage(error: &(dyn Error + 'static)) -> bool {
-    error.downcast_ref().is_some_and(RunError::is_usage)
-        || error.downcast_ref().is_some_and(StoreError::is_usage)
-        || error.is::<JoinError>()
-        || error.is::<FileError>()
-        || error.downcast_ref().is_some_and(DataError::is_usage)
-        || matches!(
-            error.downcast_ref(),
-            Some(
-                SynthError::Exists { .. }
-                    | SynthError::Shape(ShapeError::Unknown { .. } | ShapeError::BadLayers { .. })
-            )
-        )
+    demask_lab::main_with(Ok(demask::Registry::default()))
 }

@@ -1,7 +1,7 @@
 //! `--sweep`: the product of values of decoding flags.
 
 use demask::{Options, Settings};
-use demask_settings::{Kind, names::nearest};
+use demask_settings::{Kind, foreign, names::nearest};
 
 use crate::{args::DecodeArgs, exit::usage};
 
@@ -10,7 +10,8 @@ const MOST: usize = 1000;
 
 /// Options that cannot be swept: they belong to the prompts, or to all combinations, or change no answer, or
 /// change it by the clock.
-const FIXED: [&str; 7] = ["stop", "include_stop", "stop_token_ids", "seed", "guide", "top_logprobs", "deadline_ms"];
+const FIXED: [&str; 8] =
+    ["stop", "include_stop", "stop_token_ids", "seed", "guide", "top_logprobs", "deadline_ms", "deadline"];
 /// The option that turns early stops off, and what it is called in a sweep.
 const NO_EARLY_STOP: &str = "no_early_stop";
 const EARLY_STOP: &str = "early-stop";
@@ -75,6 +76,9 @@ fn check(name: &str) -> anyhow::Result<()> {
     let known: Vec<String> = options.map(in_sweeps).collect();
     if known.iter().any(|known| known == name) {
         return Ok(());
+    }
+    if let Some(foreign) = foreign::setting(name) {
+        return Err(usage(format!("--sweep: unknown name \"{name}\", {foreign}")));
     }
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     let meant = nearest(name, &known).map(|name| format!(", did you mean \"{name}\"?")).unwrap_or_default();

@@ -100,14 +100,15 @@ pub fn synthesise(
     let config = spec.like.config(spec.layers)?;
     match spec.adapter {
         Some(rank) => write_files(&adapter_content(&config, spec.like, rank)?, spec.seed, out, progress),
-        None => write(&config, spec.like.generation(), spec.seed, SHARD, out, progress),
+        None => write(&config, spec.like.generation(), spec.like.family(), spec.seed, SHARD, out, progress),
     }
 }
 
-/// Writes a random checkpoint for any configuration.
+/// Writes a random checkpoint for any configuration, which is of this family wherever it is put.
 fn write(
     config: &Value,
     generation: &Value,
+    like: &'static Family,
     seed: u64,
     shard: u64,
     out: &Path,
@@ -116,7 +117,15 @@ fn write(
     let ModelConfig { family, spec: architecture, .. } = parse_config(config.to_string().as_bytes(), "config.json")?;
     let shards = plan(family, &architecture, shard);
     let total = shards.iter().flatten().map(|tensor| tensor.bytes).sum();
+    let mut config = config.clone();
+    if like.name() == "I-DLM" {
+        // The released file leaves it to the model's name.
+        config["use_regular_causal"] = true.into();
+    }
     let mut texts = vec![("config.json", format!("{config:#}")), ("generation_config.json", format!("{generation:#}"))];
+    if let Some(text) = like.mask_token_sign() {
+        texts.push(("tokenizer_config.json", format!("{:#}", json!({"mask_token": text}))));
+    }
     if shards.len() > 1 {
         texts.push((INDEX, format!("{:#}", index(&shards, total))));
     }

@@ -19,6 +19,8 @@ fn costs_of_a_shape_are_told_by_module_and_beside_autoregressive_decoding() {
         "sdar-4b: decoder static, cache block; 64 prompt tokens, 32 decoded; acceptance 0",
         "K/V memory",
         "autoregressive",
+        "time, at least",
+        "it takes the time of autoregression, above that less",
     ] {
         assert!(text.contains(told), "{told} is missing in {text}");
     }
@@ -42,6 +44,24 @@ fn costs_of_a_shape_are_told_by_module_and_beside_autoregressive_decoding() {
     let json = lab(&with(&args, &["--acceptance", "0.5", "--json"])).json();
     let tokens = json["estimate"]["tokens_per_nfe"].as_f64().unwrap();
     assert!((1.4..2.2).contains(&tokens), "{tokens}");
+}
+
+/// The worst case alone makes each diffusion model look slow.
+#[test]
+fn the_worst_case_is_beside_a_better_one_with_its_source() {
+    let args = ["cost", "--like", "llada-8b", "--gen-length", "64", "--cache", "dual"];
+    let text = lab(&args).success();
+    for told in ["worst case", "acceptance 0.6", "Fast-dLLM"] {
+        assert!(text.contains(told), "{told} is missing in {text}");
+    }
+    let json = lab(&with(&args, &["--json"])).json();
+    let forwards = |estimate: &Value| estimate["nfe"].as_u64().unwrap();
+    assert_eq!((json["acceptance"].as_f64(), forwards(&json["estimate"])), (Some(0.0), 64));
+    assert!(forwards(&json["hoped"]["estimate"]) < 32, "{}", json["hoped"]);
+    assert!(json["machine"]["gbs"].as_f64().unwrap() > 0.0, "{}", json["machine"]);
+    // Who names an acceptance has one answer.
+    let json = lab(&with(&args, &["--json", "--acceptance", "0.5"])).json();
+    assert_eq!(json.get("hoped"), None);
 }
 
 #[test]

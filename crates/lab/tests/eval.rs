@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{Run, command, demask, lab, project};
 #[cfg(target_os = "linux")]
@@ -95,6 +95,71 @@ fn a_batch_answers_what_one_after_the_other_would() {
     let [alone, together] = directories.map(|directory| records(directory.path()));
     assert_eq!(alone.len(), 28);
     assert_eq!(alone, together);
+}
+
+/// Bytes of each row's own process, by row and task.
+#[cfg(target_os = "linux")]
+fn peaks(numbers: &Value) -> BTreeMap<(String, String), f64> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let rows = numbers["rows"].as_array().unwrap().iter();
+    rows.map(|row| ((text(&row["run"]), text(&row["task"])), row["own_peak_memory"].as_f64().unwrap())).collect()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn peak_memory_is_that_of_the_row_wherever_it_stands() {
+    let directory = tempfile::tempdir().unwrap();
+    // Drafts of 32 lanes need more K/V than all that the others hold: they would be charged to the rows after them.
+    let rows =
+        ["name = 'many'\ndecoder = 'freedave:d=32'", "name = 'few'\ndecoder = 'freedave:d=1'", "name = 'static'"];
+    let call = |order: &[usize], out: &str, more: &[&str]| {
+        let rows = order.iter().map(|&row| format!("[[row]]\nmodel = 'demo'\ncache = 'none'\n{}\n", rows[row]));
+        let rows = rows.collect::<Vec<_>>().concat();
+        let tasks = "[[task]]\ntask = 'wordmath'\nlimit = 6\n[[task]]\nname = 'short'\ntask = 'wordmath'\nlimit = 6\ngen_length = 16\n";
+        let file = directory.path().join("runs.toml");
+        fs::write(&file, format!("{tasks}{rows}")).unwrap();
+        let out = directory.path().join(out);
+        let call = ["eval", "--runs", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
+        lab(&[&call[..], more].concat())
+    };
+    let measured = ["--peak-memory", "--json"];
+    let first = peaks(&call(&[0, 1, 2], "first", &measured).json());
+    let last = peaks(&call(&[2, 1, 0], "last", &measured).json());
+    assert_eq!(first.len(), 6);
+    for (row, bytes) in &first {
+        let ratio = bytes / last[row];
+        assert!((0.9..1.1).contains(&ratio), "{row:?} has {bytes} first and {} last", last[row]);
+    }
+    let of = |row: &str, task: &str| first[&(row.to_owned(), task.to_owned())];
+    assert!(of("many", "wordmath") > 1.2 * of("few", "wordmath"), "{first:?}");
+    assert!(of("many", "wordmath") > of("many", "short"), "{first:?}");
+    // What is measured is kept, and not measured again.
+    let read = |name: &str| fs::read_to_string(directory.path().join("first").join(name)).unwrap();
+    let kept: Value = serde_json::from_str(&read("run.json")).unwrap();
+    assert_eq!(kept["peak_memory"]["many"]["wordmath"].as_f64(), Some(of("many", "wordmath")));
+    assert!(read("report.md").contains("| peak memory |"));
+    let again = peaks(&call(&[0, 1, 2], "first", &measured).json());
+    assert_eq!(again, first);
+    // Rows that were not measured say so.
+    let none = call(&[0, 1], "none", &["--json"]).json();
+    assert!(none["rows"].as_array().unwrap().iter().all(|row| row["own_peak_memory"].is_null()), "{none}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_row_whose_process_fails_is_not_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.toml");
+    let file = path.to_str().unwrap();
+    fs::write(&path, "[[task]]\ntask = 'wordmath'\nlimit = 2\n[[row]]\nname = 'one'\nmodel = 'demo'\n").unwrap();
+    let refused = lab(&["eval", "--runs", file, "--peak-of", "1,0"]);
+    assert_eq!(refused.stderr, "error: --peak-of is [1, 0], expected the places of a row and a task\n");
+    let measured = lab(&["eval", "--runs", file, "--peak-of", "0,0"]).json();
+    assert!(
+        measured["run"] == "one" && measured["task"] == "wordmath" && measured["peak_memory"].as_u64() > Some(1 << 20)
+    );
+    let refused = lab(&["tune", "wordmath", "--peak-memory"]);
+    assert_eq!((refused.code, refused.stderr.lines().count()), (Some(2), 1), "{}", refused.stderr);
 }
 
 /// Numbers that nobody can foresee, from the time; the first one is told if a test fails.
@@ -220,13 +285,13 @@ fn likelihoods_that_cannot_be_meant() {
     let likelihood = |more: &[&str], message: &str| wordmath(&[&["--score", "likelihood"], more].concat(), message);
     wordmath(
         &["--score", "likelyhood"],
-        "unknown score \"likelyhood\", did you mean \"likelihood\"? (known: generate, likelihood)",
+        "unknown score \"likelyhood\", did you mean \"likelihood\"? (known: generate, likelihood, decision)",
     );
     wordmath(&["--likelihood-draws", "8"], "--likelihood-draws goes with --score likelihood: omit it");
     likelihood(&["--likelihood-draws", "0"], "--likelihood-draws is 0, expected at least 1");
     likelihood(
         &["--batch", "2"],
-        "--batch has no meaning with --score likelihood, whose draws share forwards: omit it",
+        "--batch has no meaning with --score likelihood and decision, whose items share no forwards: omit it",
     );
     likelihood(
         &["--gen-length", "8"],
@@ -267,6 +332,11 @@ fn sweeps_that_cannot_be_run_are_refused_before_anything_runs() {
     sweep(
         &format!("steps={numbers};block-length={numbers}"),
         "--sweep makes 1600 combinations, expected 1000 at most: sweep less at once",
+    );
+    sweep(
+        "threshold=0.9|0.8",
+        "--sweep: unknown name \"threshold\", a name of Fast-dLLM and dInfer: use --decoder threshold:tau=0.9 with the confidence \
+         that you want",
     );
     let run = lab(&["eval", "wordmath", "--sweep", "decodr=static"]);
     assert!(run.stderr.starts_with("error: --sweep: unknown name \"decodr\", did you mean \"decoder\"? (known: "));
@@ -326,10 +396,66 @@ fn reports_stand_beside_the_results_and_say_what_the_table_says() {
     assert_eq!(order, [0, 1, 2]);
 }
 
+/// Neither the settings of answers nor what made them stood in any file of a report.
+#[test]
+fn files_say_how_answers_were_made_and_by_what() {
+    let directory = tempfile::tempdir().unwrap();
+    let call = ["eval", "wordmath", "--temperature", "0.6", "--cache", "dual", "--batch", "2"];
+    let limited = |limit| [&call[..], &["--limit", limit]].concat();
+    lab(&with_out(&limited("2"), directory.path())).success();
+    lab(&with_out(&limited("3"), directory.path())).success();
+    lab(&with_out(&limited("3"), directory.path())).success();
+    let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
+    let json = |name: &str| serde_json::from_str::<Value>(&read(name)).unwrap();
+    let (run, summary) = (json("run.json"), json("summary.json"));
+    let made = &run["made"];
+    assert_eq!(&summary["made"][0], made);
+    assert_eq!((&made["batch"], &made["version"]), (&2.into(), &env!("CARGO_PKG_VERSION").into()));
+    assert!(made["executable"].as_str().unwrap().len() == 16 && made["cores"].as_u64() > Some(0), "{made}");
+    // A call that makes nothing is none of those that made the results.
+    let calls = made["calls"].as_array().unwrap();
+    assert_eq!(calls.len(), 2);
+    assert!(calls[1]["command"].as_str().unwrap().starts_with("demask-lab eval wordmath --temperature 0.6 "));
+    assert!(calls.iter().all(|call| call["began"].as_str() <= call["ended"].as_str()), "{calls:?}");
+    let settings = &summary["rows"][0]["settings"];
+    for (name, value, from) in [
+        ("temperature", Value::from(0.6), "flag"),
+        ("cache", "dual".into(), "flag"),
+        ("gen_length", 64.into(), "task"),
+        ("block_length", 16.into(), "checkpoint"),
+        ("stop_rule", "prefix".into(), "default"),
+        ("top_p", 1.0.into(), "default"),
+    ] {
+        assert_eq!(settings[name], serde_json::json!({"value": value, "from": from}), "{name}");
+        let row = &run["rows"].as_object().unwrap().values().next().unwrap()["tasks"]["wordmath"];
+        assert_eq!(row[name], value, "{name}");
+    }
+    let page = read("report.md");
+    for line in
+        ["| temperature | 0.6 | flag |", "| stop_rule | prefix | default |", "| batch | 2 |", "| continued | 1 times |"]
+    {
+        assert!(page.lines().any(|other| other == line), "{line}: {page}");
+    }
+    assert!(read("report.html").contains("What made these numbers"));
+    let results = json("lm_eval/1-threshold-tau-0.9-cache-dual/results_demask.json");
+    assert_eq!(
+        (&results["config"]["batch_size"], &results["config"]["gen_kwargs"]["temperature"]),
+        (&2.into(), &0.6.into())
+    );
+    // A line of the results decodes again as it did.
+    let line = read("results.jsonl").lines().next().unwrap().to_owned();
+    let (record, receipt) = (serde_json::from_str::<Value>(&line).unwrap(), directory.path().join("line.json"));
+    fs::write(&receipt, &line).unwrap();
+    let raw = ["generate", "--raw", record["prompt"].as_str().unwrap(), "--json"];
+    let again = demask(&[&raw[..], &["--like", receipt.to_str().unwrap()]].concat()).json();
+    assert_eq!((&again["text"], &again["receipt"]["nfe"]), (&record["output"], &record["receipt"]["nfe"]));
+}
+
 #[test]
 fn every_task_is_asked_and_judged() {
     let directory = tempfile::tempdir().unwrap();
-    for task in demask_eval::tasks::TASKS.iter().filter(|task| task.name != "wordmath") {
+    let is_built_in = |task: &demask_eval::Task| matches!(task.source, demask_eval::Source::BuiltIn(_));
+    for task in demask_eval::tasks::TASKS.iter().filter(|task| !is_built_in(task)) {
         let data = items(task.name, directory.path());
         let mut call = vec!["eval", task.name, "--data", &data, "--limit", "1", "--shots", "0"];
         // Prompts of some tasks are longer than the demo's rotary table: few steps keep this short.
@@ -342,6 +468,17 @@ fn every_task_is_asked_and_judged() {
         let row = lab(&call).json()["rows"][0].clone();
         assert_eq!((&row["task"], &row["items"]), (&Value::from(task.name), &Value::from(1)), "{}", task.name);
     }
+}
+
+#[test]
+fn calls_are_valid_unless_answers_are_free() {
+    let call = ["eval", "calls", "--limit", "2", "--gen-length", "96", "--block-length", "16", "--json"];
+    let held = lab(&call).json()["rows"][0].clone();
+    assert_eq!((&held["items"], &held["valid"]), (&json!(2), &json!(1.0)), "{held}");
+    let idle = lab(&["eval", "wordmath", "--limit", "1", "--free-form"]);
+    assert!(idle.stderr.contains("--free-form has no meaning where no problem has a schema"), "{}", idle.stderr);
+    let free = lab(&[&call[..], &["--free-form"]].concat()).json()["rows"][0].clone();
+    assert_eq!((&free["items"], &free["valid"]), (&json!(2), &json!(0.0)), "the demo knows no JSON: {free}");
 }
 
 #[test]
@@ -374,6 +511,16 @@ fn directories_of_other_runs() {
         )
     };
     refused(&[&call[..], &["--seed", "7"]].concat(), 2, &another("seed", "0", "7"));
+    // No row mixes batches and threads: its seconds would be of none of them.
+    refused(&[&call[..], &["--batch", "16"]].concat(), 2, &another("batch", "1", "16"));
+    let threads = thread::available_parallelism().unwrap().get();
+    let other = (threads + 1).to_string();
+    refused(&[&call[..], &["--threads", &other]].concat(), 2, &another("threads", &threads.to_string(), &other));
+    refused(
+        &[&call[..], &["--temperature", "0.5"]].concat(),
+        2,
+        &another("rows.threshold:tau=0.9, cache dual.tasks.wordmath.temperature", "0.0", "0.5"),
+    );
     let dream = project("demo/demo-dream");
     let run = lab(&[&["eval"], &call[..], &["--model", &dream]].concat());
     assert!(

@@ -9,9 +9,11 @@ mod cost;
 mod cuda;
 mod eval;
 mod harness;
+mod own;
 #[cfg(target_os = "linux")]
 mod programs;
 mod refusals;
 mod runs;
+mod tables;
 mod tools;
 mod traces;

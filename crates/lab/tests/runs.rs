@@ -87,9 +87,7 @@ fn a_file_is_a_table_over_models() {
     assert_eq!(lab(&[&call[..], &["--json"]].concat()).json()["items"], 3);
     write(directory.path(), &more.replace("decoder = \"factor\"", "decoder = \"factor:f=2\""));
     let refused = lab(&call);
-    assert!(
-        refused.code == Some(2) && refused.stderr.contains("rows.factor.tasks.wordmath.options.decoder was \"factor:")
-    );
+    assert!(refused.code == Some(2) && refused.stderr.contains("rows.factor.tasks.wordmath.decoder was \"factor:"));
     write(directory.path(), &table());
     let refused = lab(&call);
     assert!(refused.stderr.contains("another run: rows.factor was given and is not given"), "{}", refused.stderr);
@@ -169,7 +167,8 @@ fn tune_finds_the_cheapest_that_keeps_the_floor() {
     let dev = tuned["dev"].as_array().unwrap();
     assert_eq!(dev.len(), 4);
     let items: Vec<_> = dev.iter().map(|row| row["items"].as_u64().unwrap()).collect();
-    assert!(items[0] == 10 && items.iter().any(|&items| items < 10), "the reference and half of the others: {items:?}");
+    // A wrong item or two of five do not say that a row cannot have 75 of 100.
+    assert_eq!(items, [10; 4]);
     let test = tuned["test"].as_array().unwrap();
     assert_eq!((test.len(), &test[0]["items"], &test[1]["items"]), (2, &Value::from(5), &Value::from(5)));
     assert!(out.join("dev/plots/accuracy_latency.svg").exists() && out.join("test/report.md").exists());
@@ -180,10 +179,45 @@ fn tune_finds_the_cheapest_that_keeps_the_floor() {
     };
     let (seen, tested) = (prompts("dev"), prompts("test"));
     assert!(tested.iter().all(|prompt| !seen.contains(prompt)));
+    // A later evaluation leaves out what chose, and says so; the dev file's items are none of its own.
+    let chosen: Value = serde_json::from_str(&fs::read_to_string(out.join("dev.json")).unwrap()).unwrap();
+    assert_eq!(chosen["items"].as_array().unwrap().len(), 10);
+    let about = fs::read_to_string(out.join("test/report.md")).unwrap();
+    assert!(about.contains("The row was chosen by 10 other items."), "{about}");
     // Ten items do not tell much, and the same call goes on where it ended.
     let again = lab(&call);
     assert!(again.stderr.contains("items of the test set are too few to separate"), "{}", again.stderr);
     assert!(again.stdout.lines().last().unwrap() == flags, "{}", again.stdout);
+}
+
+/// The dev set was the first items of the task's test set, and a later evaluation had them without a word.
+#[test]
+fn items_that_chose_are_the_last_ones_and_can_be_left_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (data, tuned, later) = (path("data.jsonl"), path("tuned"), path("later"));
+    let line = |pears: usize| {
+        let question = format!("Ada has {pears} pears. Ben gives Ada 4 more. How many pears are there in the end?");
+        let entry = serde_json::json!({"question": question, "solution": "x", "answer": pears + 4});
+        format!("{entry}\n")
+    };
+    fs::write(&data, (1..=8).map(line).collect::<String>()).unwrap();
+    let sweep = ["--sweep", "decoder=static|threshold;cache=dual", "--dev", "3"];
+    lab(&[&["tune", "wordmath", "--data", &data, "--out", &tuned][..], &sweep].concat()).success();
+    let call = ["eval", "wordmath", "--data", &data, "--skip-dev", &tuned, "--out", &later];
+    lab(&call).success();
+    let prompts = |name: &str| -> Vec<String> {
+        let text = fs::read_to_string(path(name)).unwrap();
+        let prompt = |line: &str| serde_json::from_str::<Value>(line).unwrap()["prompt"].as_str().unwrap().to_owned();
+        text.lines().map(prompt).collect()
+    };
+    let (dev, later) = (prompts("tuned/dev/results.jsonl"), prompts("later/results.jsonl"));
+    assert!(dev.iter().all(|prompt| [6, 7, 8].iter().any(|pears| prompt.contains(&format!("Ada has {pears} pears")))));
+    assert!(later.len() == 5 && later.iter().all(|prompt| !dev.contains(prompt)));
+    let report = fs::read_to_string(path("later/report.md")).unwrap();
+    assert!(report.contains("3 items that a method was chosen by are left out."), "{report}");
+    let run = lab(&["eval", "wordmath", "--skip-dev", &path("nowhere")]);
+    assert!(run.code == Some(2) && run.stderr.contains("dev.json has no dev items ("), "{}", run.stderr);
 }
 
 #[test]
@@ -201,7 +235,7 @@ fn tune_that_cannot_reach_its_floor_says_the_best() {
         (&["--floor", "50", "--loss", "1"][..], "--floor and --loss both say what accuracy is wanted"),
         (&["--floor", "120"], "--floor is 120, expected percent from 0 to 100"),
         (&["--by", "second"], "unknown cost \"second\", did you mean \"seconds\"?"),
-        (&["--dev", "0"], "--dev is 0, expected 1 to 499 of 500 items"),
+        (&["--dev", "0"], "--dev is 0, expected 1 to 200 of 200 items"),
         (&["--decoder", "static"], "--decoder names one candidate: name several with --sweep, or omit it"),
         (&["--score", "likelihood"], "--score has no meaning with tune"),
     ] {

@@ -194,19 +194,20 @@ fn packages_get_manual_pages_and_completions_of_every_command() {
     }
 }
 
-/// Neither estimates nor rows of other models have a place for the adapter of --model.
+/// Neither shapes nor rows of other models have a place for the adapter of --model.
 #[test]
 fn an_adapter_is_refused_where_it_would_be_ignored() {
     let (base, adapter) = (project("golden/ckpt/idlm-base-toy"), project("golden/ckpt/idlm-base-toy-lora"));
     let folder = tempfile::tempdir().unwrap();
     let runs = folder.path().join("runs.toml");
     fs::write(&runs, "[[task]]\ntask = \"wordmath\"\nlimit = 1\n[[row]]\nname = \"r\"\nmodel = \"demo\"\n").unwrap();
-    let with = ["--model", &base, "--family", "qwen3:mask=93", "--adapter", &adapter];
+    let of_model = ["--model", &base, "--family", "qwen3:mask=93"];
+    let rows = [&["eval", "--runs", runs.to_str().unwrap()][..], &of_model].concat();
     for (command, expected) in [
-        (vec!["cost"], "operations of an adapter are counted where it runs, in receipts: omit --adapter"),
-        (vec!["eval", "--runs", runs.to_str().unwrap()], "and a row names another model: omit one"),
+        (vec!["cost", "--like", "qwen3-1.7b"], "--adapter goes with a model, and no model is named"),
+        (rows, "and a row names another model: omit one"),
     ] {
-        let run = lab(&[&command[..], &with].concat());
+        let run = lab(&[&command[..], &["--adapter", &adapter]].concat());
         assert_eq!(run.code, Some(2), "{}", run.stderr);
         assert!(run.stderr.contains(expected), "{}", run.stderr);
     }

@@ -63,7 +63,7 @@ pub fn ablations(rows: &[Summary]) -> Vec<Ablation<'_>> {
 
 fn of_registry<M: Method>(rows: &[Summary], text: fn(&Summary) -> &str) -> Vec<Ablation<'_>> {
     let mut found = Vec::new();
-    for about in M::built_in().iter().map(Method::about) {
+    for about in M::known().iter().map(|method| method.about()) {
         for parameter in about.parameters.iter().filter(|parameter| parameter.name != "steps") {
             let counts = match parameter.kind.of_values() {
                 Kind::Count { .. } => true,

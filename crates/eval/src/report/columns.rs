@@ -2,7 +2,7 @@
 
 use demask_figures::short;
 
-use super::{Summary, published::written};
+use super::{Faster, Summary, compare::NORMAL_95, published::written};
 
 /// A column of a table.
 pub struct Column {
@@ -19,9 +19,13 @@ const fn column(name: &'static str, about: &'static str, cell: fn(&Summary) -> S
 }
 
 /// Columns that hold words, and stand to the left.
-pub const WORDS: [&str; 11] = [
+pub const WORDS: [&str; 15] = [
+    "setting",
+    "value",
+    "from",
     "task",
     "run",
+    "against",
     "model",
     "device",
     "prompts",
@@ -33,7 +37,7 @@ pub const WORDS: [&str; 11] = [
     "source",
 ];
 
-/// The table of each task, behind the run's number.
+/// The table of each task, after the run's number.
 pub const MAIN: &[Column] = &[
     column("run", "its name, or decoder and cache and what else differs", |row| row.run.clone()),
     Column {
@@ -57,9 +61,14 @@ pub const MAIN: &[Column] = &[
     column("items", "judged items", |row| row.items.to_string()),
     column(
         "accuracy %",
-        "mean worth of answers, 1 where right, ± its standard error, sqrt(p (1 - p) / n) where none is right in part",
-        |row| format!("{:.1} ± {:.1}", 100.0 * row.accuracy, 100.0 * row.standard_error),
+        "mean worth of answers, 1 where right, ± its standard error, sqrt(p (1 - p) / n) where none is right in part; where all \
+         or none is right, Wilson's 95 % interval",
+        accuracy,
     ),
+    Column {
+        shown: |rows| rows.iter().any(|row| row.valid.is_some()),
+        ..column("valid %", "answers that are JSON as the schema of their problem says", |row| percent(row.valid))
+    },
     Column {
         shown: |rows| rows.iter().any(|row| row.seeds > 1),
         ..column("seeds", "under how many each item was answered, ± the standard deviation between them", seeds)
@@ -77,9 +86,37 @@ pub const MAIN: &[Column] = &[
         shown: |rows| rows.iter().any(|row| row.cut > 0.0),
         ..column("cut %", "answers that filled their length without coming to an end", |row| percent(Some(row.cut)))
     },
+    Column {
+        shown: |rows| rows.iter().any(|row| row.calibration.is_some()),
+        ..column(
+            "Brier",
+            "mean squared error of the choices' probabilities, summed over the choices of an item: 0 is best, 2 worst",
+            |row| optional(row.calibration.as_ref().map(|found| found.brier)),
+        )
+    },
+    Column {
+        shown: |rows| rows.iter().any(|row| row.calibration.is_some()),
+        ..column(
+            "ECE %",
+            "expected calibration error: points between the winners' probabilities and the share of right ones, over 10 bins",
+            |row| percent(row.calibration.as_ref().map(|found| found.error)),
+        )
+    },
+    Column {
+        shown: |rows| rows.iter().any(|row| row.calibration.is_some()),
+        ..column("mass %", "mean probability that all choices of an item had together among all texts", |row| {
+            percent(row.calibration.as_ref().map(|found| found.mass))
+        })
+    },
     column("s/item", "mean seconds of an item, prompt included; of items that share forwards, their shares", |row| {
         short(row.seconds_per_item)
     }),
+    Column {
+        shown: |rows| rows.iter().any(|row| row.processor_per_item.is_some()),
+        ..column("CPU s/item", "mean seconds of the processor for an item, over all threads", |row| {
+            optional(row.processor_per_item)
+        })
+    },
     column("tokens/s", "decoded tokens of all items by their seconds", |row| optional(row.tokens_per_second)),
     column("NFE", "mean forwards of an item, as the method's paper counts them", |row| short(row.nfe)),
     column("tokens/NFE", "decoded tokens of all items by their forwards", |row| optional(row.tokens_per_nfe)),
@@ -96,7 +133,18 @@ pub const MAIN: &[Column] = &[
         shown: |rows| rows.iter().any(|row| row.guide_nfe > 0.0),
         ..column("guide NFE", "mean forwards of the guide for an item", |row| short(row.guide_nfe))
     },
-    column("peak memory", "largest resident memory of the process while the run went on", |row| bytes(row.peak_memory)),
+    column("memory", "weights, the guide's too, and K/V of the largest sequence, as counted", |row| {
+        bytes(row.named_memory)
+    }),
+    Column {
+        shown: |rows| rows.iter().any(|row| row.own_peak_memory.is_some()),
+        ..column(
+            "peak memory",
+            "largest resident memory of a process that loads the model and answers the longest items of this run alone; – where it \
+             was not measured",
+            |row| row.own_peak_memory.map_or_else(|| "–".to_owned(), bytes),
+        )
+    },
     Column {
         shown: |rows| rows.iter().any(|row| row.device_memory.is_some()),
         ..column(
@@ -105,7 +153,14 @@ pub const MAIN: &[Column] = &[
             |row| row.device_memory.map(bytes).unwrap_or_default(),
         )
     },
-    column("speed-up", "seconds per item of the baseline by those of this run", |row| times(Some(row.speed_up))),
+    Column {
+        shown: |rows| rows.iter().any(|row| row.compared()),
+        ..column(
+            "speed-up",
+            "seconds per item of the baseline by those of this run, with the 95 % interval over turns",
+            speed_up,
+        )
+    },
     Column {
         shown: |rows| rows.iter().any(|row| !row.exactness.is_empty()),
         ..column("exactness", "what the answers may claim, and against which run", exactness)
@@ -204,6 +259,28 @@ pub fn times(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| format!("{}x", digits(value)))
 }
 
+/// A row's accuracy with its error. Where all answers are worth the same, that error is 0, and Wilson's interval is honest.
+pub fn accuracy(row: &Summary) -> String {
+    let (percent, items) = (100.0 * row.accuracy, row.items as f64);
+    let reach = 100.0 * NORMAL_95.powi(2) / (items + NORMAL_95.powi(2));
+    match row.accuracy {
+        0.0 => format!("0.0 (0 to {reach:.1})"),
+        1.0 => format!("100.0 ({:.1} to 100)", 100.0 - reach),
+        _ => format!("{percent:.1} ± {:.1}", 100.0 * row.standard_error),
+    }
+}
+
+/// A row's speed-up, with its interval where it has one.
+pub fn speed_up(row: &Summary) -> String {
+    match row.faster {
+        Some(Faster { low, high, .. }) => {
+            let [ratio, low, high] = [row.speed_up, low, high].map(|value| times(Some(value)));
+            format!("{ratio} ({} to {})", low.trim_end_matches('x'), high.trim_end_matches('x'))
+        }
+        None => times(Some(row.speed_up)),
+    }
+}
+
 fn percent(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| format!("{:.1}", 100.0 * value))
 }
@@ -261,7 +338,15 @@ pub fn bytes(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{accuracy as accuracy_of, *};
+
+    #[test]
+    fn all_right_is_not_certain() {
+        let of = |accuracy: f64, items| accuracy_of(&Summary { items, accuracy, ..Summary::default() });
+        assert_eq!(of(1.0, 20), "100.0 (83.9 to 100)");
+        assert_eq!(of(0.0, 8), "0.0 (0 to 32.4)");
+        assert_eq!(of(0.5, 8), "50.0 ± 0.0");
+    }
 
     #[test]
     fn a_small_factor_keeps_two_digits_that_count() {

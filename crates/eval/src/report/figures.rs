@@ -1,7 +1,7 @@
 //! The pictures of a report: each appears where the sweep has the data for it.
 
 use demask_decode::methods::{DecoderKind, Static};
-use demask_figures::{Axis, Figure, Join, Panel, Point, Series, Table};
+use demask_figures::{Axis, Figure, Join, Marker, Panel, Point, Series, Table};
 
 use super::{
     Numbers, Summary, TaskInfo,
@@ -38,7 +38,7 @@ const EFFECTS: [Metric; 6] = [
     SECONDS,
     Metric { name: "tokens_per_second", label: "tokens/s", value: |row| row.tokens_per_second },
     Metric { name: "cache_mib", label: "K/V memory (MiB)", value: |row| mib(row.cache_memory) },
-    Metric { name: "peak_mib", label: "peak memory (MiB)", value: |row| mib(row.peak_memory) },
+    Metric { name: "memory_mib", label: "memory (MiB)", value: |row| mib(row.named_memory) },
 ];
 
 /// Bytes in the unit of pictures; none where nothing was measured.
@@ -48,6 +48,9 @@ fn mib(bytes: u64) -> Option<f64> {
 
 /// Largest number of runs that each have their number in a picture; of more runs, those on the front have.
 const MARKED: usize = 12;
+
+/// Letters of the longest name that is drawn beside its point.
+const SHORT: usize = 28;
 
 /// All pictures, in the order of the report.
 pub fn figures(numbers: &Numbers) -> Vec<Figure> {
@@ -98,12 +101,19 @@ fn accuracy_latency(task: &TaskInfo, rows: &[&Summary], suffix: &str) -> Option<
     }
     let front = pareto(rows);
     let models = differ(rows, |row| row.model.as_str());
+    let mut caches: Vec<&str> = Vec::new();
+    for row in rows.iter().map(|row| method(&row.cache)) {
+        if !caches.contains(&row) {
+            caches.push(row);
+        }
+    }
     let mut all: Vec<Series> = Vec::new();
     let mut data = Table::new(&["number", "run", SECONDS.name, ACCURACY.name, "standard_error_percent", "on_front"]);
     for (index, row) in rows.iter().enumerate() {
         let number = (index + 1).to_string();
         let marked = rows.len() <= MARKED || front.contains(&index);
-        let point = accuracy_point(row.seconds_per_item, row, if marked { number.clone() } else { String::new() });
+        let told = if row.run.chars().count() <= SHORT { &row.run } else { &number };
+        let point = accuracy_point(row.seconds_per_item, row, if marked { told.clone() } else { String::new() });
         data.rows.push(vec![
             number,
             row.run.clone(),
@@ -113,16 +123,22 @@ fn accuracy_latency(task: &TaskInfo, rows: &[&Summary], suffix: &str) -> Option<
             front.contains(&index).to_string(),
         ]);
         let decoder = method(&row.decoder);
-        let label = if models { format!("{}, {decoder}", row.model) } else { decoder.to_owned() };
+        let hue = if models { format!("{}, {decoder}", row.model) } else { decoder.to_owned() };
+        let cache = method(&row.cache);
+        let label = if caches.len() > 1 { format!("{hue}, {cache}") } else { hue.clone() };
         Series::gather(&mut all, &label, point);
+        let form = caches.iter().position(|known| *known == cache).unwrap_or(0) % Marker::ALL.len();
+        if let Some(series) = all.iter_mut().find(|series| series.label == label) {
+            (series.hue, series.marker) = (hue, Marker::ALL[form]);
+        }
     }
     let best = |&index: &usize| accuracy_point(rows[index].seconds_per_item, rows[index], String::new());
     all.insert(0, Series::new("", Join::Front, front.iter().map(best).collect()));
     Some(Figure {
         name: format!("accuracy_latency{suffix}"),
         title: format!("{}: accuracy against latency", task.name),
-        caption: "Numbers are those of the table; bars are standard errors; the line is the Pareto front: no run left \
-                  of it is as accurate."
+        caption: "Points have the name of their run, or its number in the table; colours are decoders, forms are caches; bars \
+                  are standard errors; the line is the Pareto front: no run left of it is as accurate."
             .to_owned(),
         panels: vec![Panel::series(Axis::log(SECONDS.label), ACCURACY.axis(), all)],
         data,

@@ -1,7 +1,8 @@
 //! Results in the files of lm-evaluation-harness: for each run a directory with `results_demask.json` and one
 //! `samples_TASK_demask.jsonl` for each task, which its tables, comparisons and viewers read.
 //!
-//! Hashes of documents and prompts are left out, and so is the date: the same items give the same files.
+//! Hashes of documents and prompts are left out, and so is the date: the same items give the same files. The version of a task is
+//! the fingerprint of its data, and its error is the harness's, of a sample.
 
 use serde_json::{Map, Value, json};
 
@@ -46,25 +47,32 @@ fn results(evaluation: &Evaluation, run: &RunResult, numbers: &Numbers) -> Value
     let first = told.first().map(|(_, row)| *row);
     let row_model = first.map_or("", |row| row.model.as_str());
     let arguments = first.map_or_else(String::new, |row| {
-        format!("pretrained={},decoder={},cache={},steps={}", row.model, row.decoder, row.cache, row.steps)
+        let named = format!("pretrained={},decoder={},cache={},steps={}", row.model, row.decoder, row.cache, row.steps);
+        // What tasks ask for otherwise is in their own configurations.
+        let shared = |name: &&str| told.iter().all(|(_, other)| value(other, name) == value(row, name));
+        let more = ["block_length", "gen_length"].into_iter().filter(shared);
+        let more = more.filter_map(|name| Some(format!(",{name}={}", value(row, name)?)));
+        std::iter::once(named).chain(more).collect()
     });
+    let made = run.made.and_then(|place| evaluation.made.get(place));
     json!({
         "results": by_task(&|task, row| json!({
             "name": task.name,
             "alias": task.name,
             "sample_len": row.items,
             format!("{},{FILTER}", task.metric): row.accuracy,
-            format!("{}_stderr,{FILTER}", task.metric): row.standard_error,
+            format!("{}_stderr,{FILTER}", task.metric): sample_error(row),
         })),
         "group_subtasks": {},
-        "configs": by_task(&|task, _| json!({
+        "configs": by_task(&|task, row| json!({
             "task": task.name,
             "num_fewshot": task.shots,
             "output_type": if task.metric == "acc" { "multiple_choice" } else { "generate_until" },
+            "generation_kwargs": generation(row),
             "metric_list": [{"metric": task.metric, "aggregation": "mean", "higher_is_better": true}],
             "metadata": {"prompt_style": task.style, "model": row_model},
         })),
-        "versions": by_task(&|_, _| json!(env!("CARGO_PKG_VERSION"))),
+        "versions": by_task(&|task, _| json!(task.data)),
         "n-shot": by_task(&|task, _| json!(task.shots)),
         "higher_is_better": by_task(&|task, _| json!({task.metric.clone(): true})),
         "n-samples": by_task(&|task, row| json!({
@@ -73,17 +81,45 @@ fn results(evaluation: &Evaluation, run: &RunResult, numbers: &Numbers) -> Value
         "config": {
             "model": "demask",
             "model_args": arguments,
-            "batch_size": 1,
+            "batch_size": made.map(|made| made.batch),
             "device": first.map(|row| row.device.as_str()),
             "limit": first.map(|row| row.items),
-            "gen_kwargs": null,
+            "gen_kwargs": first.map(generation),
         },
+        "git_hash": made.and_then(|made| made.commit.as_deref()),
         "model_source": "demask",
         "model_name": row_model,
         "model_name_sanitized": row_model.replace(['/', '\\'], "__"),
         "total_evaluation_time_seconds":
             told.iter().map(|(_, row)| row.seconds_per_item * row.items as f64).sum::<f64>().to_string(),
     })
+}
+
+/// The value of a setting of a row, where it has one.
+fn value<'a>(row: &'a Summary, name: &str) -> Option<&'a Value> {
+    row.settings.get(name).map(|setting| &setting.value).filter(|value| !value.is_null())
+}
+
+/// Settings of answers by the harness's names; null where none is written.
+fn generation(row: &Summary) -> Value {
+    let names = [
+        ("until", "stop"),
+        ("max_gen_toks", "gen_length"),
+        ("temperature", "temperature"),
+        ("top_p", "top_p"),
+        ("top_k", "top_k"),
+    ];
+    let told = names.iter().filter_map(|(theirs, ours)| Some(((*theirs).to_owned(), value(row, ours)?.clone())));
+    let mut told: Map<String, Value> = told.collect();
+    let Some(temperature) = told.get("temperature").and_then(Value::as_f64) else { return Value::Null };
+    told.insert("do_sample".to_owned(), (temperature > 0.0).into());
+    told.into()
+}
+
+/// Standard error of the accuracy as the harness has it: deviations by `n - 1`; null of a single item.
+fn sample_error(row: &Summary) -> Value {
+    let count = row.items as f64;
+    if row.items < 2 { Value::Null } else { json!(row.standard_error * (count / (count - 1.0)).sqrt()) }
 }
 
 /// One line of the samples.

@@ -4,6 +4,7 @@ use demask_figures::{DrawError, Figure, page::Page};
 
 use super::{
     Numbers, Summary,
+    settings::{made, settings},
     sheets::{Sheet, legend, of_task, over_tasks},
 };
 
@@ -26,6 +27,9 @@ pub fn report(numbers: &Numbers, figures: &[Figure], pictures: &[String]) -> Res
     if let Some(prefixes) = numbers.about_prefixes() {
         page.paragraph(prefixes);
     }
+    if let Some(time) = numbers.about_time() {
+        page.paragraph(&time);
+    }
     for task in &numbers.tasks {
         let rows: Vec<&Summary> = numbers.of_task(task).collect();
         page.heading(2, &task.name);
@@ -33,7 +37,7 @@ pub fn report(numbers: &Numbers, figures: &[Figure], pictures: &[String]) -> Res
             page.paragraph("No item was judged.");
             continue;
         }
-        for one in of_task(task, &rows, &numbers.heading.source) {
+        for one in of_task(numbers, task, &rows) {
             sheet(&mut page, &one);
         }
     }
@@ -41,6 +45,14 @@ pub fn report(numbers: &Numbers, figures: &[Figure], pictures: &[String]) -> Res
     if !together.is_empty() {
         page.heading(2, "All tasks");
         for one in &together {
+            sheet(&mut page, one);
+        }
+    }
+    for (title, sheets) in [("Settings", settings(numbers)), ("What made these numbers", made(numbers))] {
+        for (place, one) in sheets.iter().enumerate() {
+            if place == 0 {
+                page.heading(2, title);
+            }
             sheet(&mut page, one);
         }
     }

@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::{Evaluation, OUTLINE, Outline, RunResult, TaskInfo};
 use crate::{
     Record,
-    run::{RESULTS, read_records},
+    run::{RESULTS, read_made, read_records},
 };
 
 /// Directories that cannot be joined.
@@ -103,9 +103,11 @@ pub fn join(directories: &[PathBuf], baseline: Option<&str>) -> Result<Evaluatio
         } else if all.heading != evaluation.heading {
             all.heading = crate::run::Heading::default();
         }
-        let first = all.runs.len();
+        let (first, made) = (all.runs.len(), all.made.len());
+        all.made.extend(evaluation.made);
         for mut run in evaluation.runs {
             run.info.baseline += first;
+            run.made = run.made.map(|place| place + made);
             names.push(further_names(&run, directory));
             all.runs.push(run);
         }
@@ -125,7 +127,8 @@ fn read(directory: &Path) -> Result<Evaluation, JoinError> {
     let text = fs::read_to_string(directory.join(OUTLINE)).map_err(|error| none(error.to_string()))?;
     let outline: Outline = serde_json::from_str(&text).map_err(|error| none(error.to_string()))?;
     let records: Vec<Record> = read_records(&directory.join(RESULTS))?;
-    Ok(outline.evaluation(&records))
+    let (made, peaks) = read_made(directory);
+    Ok(outline.evaluation(&records, made.as_ref(), &peaks))
 }
 
 /// Names for a run whose own name is not enough: its model, its device, its directory.

@@ -6,6 +6,7 @@ use demask_figures::Figure;
 
 use super::{
     Numbers, Summary,
+    settings::{made, settings},
     sheets::{Sheet, legend, of_task, over_tasks},
 };
 
@@ -49,6 +50,9 @@ pub fn markdown(numbers: &Numbers, figures: &[Figure]) -> String {
     if let Some(prefixes) = numbers.about_prefixes() {
         let _ = write!(text, "\n{prefixes}\n");
     }
+    if let Some(time) = numbers.about_time() {
+        let _ = write!(text, "\n{time}\n");
+    }
     for task in &numbers.tasks {
         let rows: Vec<&Summary> = numbers.of_task(task).collect();
         let _ = write!(text, "\n## {}\n\n", task.name);
@@ -56,7 +60,7 @@ pub fn markdown(numbers: &Numbers, figures: &[Figure]) -> String {
             text += "No item was judged.\n";
             continue;
         }
-        for one in of_task(task, &rows, &numbers.heading.source) {
+        for one in of_task(numbers, task, &rows) {
             sheet(&mut text, &one);
         }
     }
@@ -67,6 +71,13 @@ pub fn markdown(numbers: &Numbers, figures: &[Figure]) -> String {
     if !together.is_empty() {
         text += "\n## All tasks\n";
         for one in &together {
+            sheet(&mut text, one);
+        }
+    }
+    for (title, sheets) in [("Settings", settings(numbers)), ("What made these numbers", made(numbers))] {
+        for (place, one) in sheets.iter().enumerate() {
+            let heading = if place == 0 { format!("\n## {title}\n") } else { String::new() };
+            let _ = write!(text, "{heading}{}", if one.title.is_empty() { "\n" } else { "" });
             sheet(&mut text, one);
         }
     }

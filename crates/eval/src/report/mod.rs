@@ -4,6 +4,7 @@
 //! read from its records' receipts.
 
 mod ablation;
+mod calibration;
 mod columns;
 mod compare;
 mod figures;
@@ -13,13 +14,19 @@ mod html;
 mod join;
 mod markdown;
 mod outline;
+mod pairs;
+mod paper;
 mod plain;
 mod published;
 pub mod readme;
+mod settings;
 mod sheets;
 mod summary;
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use demask_figures::{
     DrawError, Figure,
@@ -28,19 +35,32 @@ use demask_figures::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{Record, run::Heading};
+use crate::{
+    Record,
+    run::{Heading, MadeBy},
+};
 
-pub use compare::Difference;
+use calibration::{BINS, Judged};
+pub use calibration::{Bin, Calibration};
+pub(crate) use compare::NORMAL_95;
+#[cfg(test)]
+pub(crate) use compare::difference;
+pub use compare::{Difference, Faster};
 pub use figures::figures;
+use figures::slug;
 pub use join::{JoinError, join};
 pub use markdown::markdown;
 pub use outline::{Asked, OUTLINE, Outline, RunInfo, TaskInfo};
+pub use pairs::{Pair, pairs};
+pub use paper::{Column, Format, columns, table};
 pub use plain::plain;
 pub use published::{METRICS, Metric, Published};
-pub use summary::{Summary, summarise};
+pub use summary::{Again, Summary, again, summarise};
 
 /// Share of answers that may be cut before a report warns of it.
 const CUT_AT_MOST: f64 = 0.05;
+/// Share by which a baseline's time may differ beside itself before a report warns of it.
+const UNSTEADY: f64 = 0.03;
 
 /// Evaluation with its results.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -51,6 +71,8 @@ pub struct Evaluation {
     pub tasks: Vec<TaskInfo>,
     /// The rows, in the order of the tables.
     pub runs: Vec<RunResult>,
+    /// Programs and machines that made the records, as far as they are known: one for each directory.
+    pub made: Vec<MadeBy>,
 }
 
 /// One row with its judged items.
@@ -60,6 +82,12 @@ pub struct RunResult {
     pub info: RunInfo,
     /// Judged items, of all tasks and seeds.
     pub records: Vec<Record>,
+    /// Items that it answered once more, beside itself.
+    pub again: Vec<Record>,
+    /// Largest resident memory of a process that answered it alone, in bytes by task, where that was measured.
+    pub peaks: BTreeMap<String, u64>,
+    /// The place of what made them in [`Evaluation::made`].
+    pub made: Option<usize>,
 }
 
 /// The numbers of a report: `summary.json`.
@@ -76,6 +104,26 @@ pub struct Numbers {
     pub tasks: Vec<TaskInfo>,
     /// The rows, task after task.
     pub rows: Vec<Summary>,
+    /// Baselines beside themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub again: Vec<Again>,
+    /// Every row against every other, if that was wanted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pairs: Vec<Pair>,
+    /// Programs and machines that made the records, as far as they are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub made: Vec<MadeBy>,
+}
+
+/// Parts of a report beside its tables and pictures.
+#[derive(Debug, Clone, Default)]
+pub struct Extras {
+    /// Forms in which each task's table is a file of its own.
+    pub formats: Vec<Format>,
+    /// Columns of those files; empty: the usual ones.
+    pub columns: Vec<&'static Column>,
+    /// Compare every row with every other.
+    pub pairs: bool,
 }
 
 /// A report that cannot be made.
@@ -114,7 +162,17 @@ impl Numbers {
             known.join("; ")
         };
         let (model, device) = (all(|row| &row.model), all(|row| &row.device));
-        Ok(Self { heading: evaluation.heading.clone(), model, device, tasks: evaluation.tasks.clone(), rows })
+        let (heading, tasks, made) = (evaluation.heading.clone(), evaluation.tasks.clone(), evaluation.made.clone());
+        Ok(Self { heading, model, device, tasks, rows, again: again(evaluation)?, pairs: Vec::new(), made })
+    }
+
+    /// The same with what a report has beside its tables.
+    ///
+    /// # Errors
+    /// If a receipt cannot be read.
+    pub fn with(evaluation: &Evaluation, extras: &Extras) -> Result<Self, ReportError> {
+        let pairs = if extras.pairs { pairs(evaluation)? } else { Vec::new() };
+        Ok(Self { pairs, ..Self::of(evaluation)? })
     }
 
     /// Returns the title of the report.
@@ -130,15 +188,32 @@ impl Numbers {
     /// Warnings about what the numbers hide: rows of which many answers were cut, each with what to try.
     pub fn warnings(&self) -> Vec<String> {
         let cut = self.rows.iter().filter(|row| row.cut > CUT_AT_MOST);
-        cut.map(|row| {
+        let cut = cut.map(|row| {
             let (Summary { run, task, cut, .. }, answers) = (row, row.items * row.seeds.max(1));
             let count = (cut * answers as f64).round();
             format!(
                 "{count} of {answers} answers of \"{run}\" on {task} filled their length without coming to an end: \
                  what they lack counts as wrong, so try a larger --gen-length"
             )
-        })
-        .collect()
+        });
+        let unsteady = self.again.iter().filter(|again| (again.faster.ratio - 1.0).abs() > UNSTEADY);
+        let unsteady = unsteady.map(|Again { task, run, faster }| {
+            let Faster { ratio, low, high } = faster;
+            format!(
+                "\"{run}\" on {task} was {ratio:.2} times as fast beside itself ({low:.2} to {high:.2}): the machine was \
+                 unsteady, so take speed-ups within that for none, and repeat them on a quiet one"
+            )
+        });
+        cut.chain(unsteady).collect()
+    }
+
+    /// Returns how much the times of baselines differ where they answer again; nothing where none does.
+    pub fn about_time(&self) -> Option<String> {
+        let told = self.again.iter().map(|Again { task, run, faster: Faster { ratio, low, high } }| {
+            format!("\"{run}\" on {task} {ratio:.2}x ({low:.2} to {high:.2})")
+        });
+        let told: Vec<String> = told.collect();
+        (!told.is_empty()).then(|| format!("Rows took turns. Baselines beside themselves: {}.", told.join(", ")))
     }
 
     /// Returns what a reader of seconds and operations must know of prefixes; nothing where none can be kept.
@@ -165,16 +240,33 @@ impl Numbers {
     }
 }
 
+/// Returns `report.html`: one file without scripts and without anything to fetch.
+///
+/// # Errors
+/// If a picture cannot be drawn.
+pub fn page(numbers: &Numbers) -> Result<String, ReportError> {
+    let figures = figures(numbers);
+    let pictures = figures.iter().map(Figure::svg).collect::<Result<Vec<_>, _>>()?;
+    Ok(html::report(numbers, &figures, &pictures)?)
+}
+
 /// Writes `report.md`, `report.html`, `summary.json`, `plots/` and `lm_eval/` into a directory, which is made if it does
-/// not exist. Every file appears whole or not at all. Answers the files.
-pub fn write(directory: &Path, evaluation: &Evaluation) -> Result<Vec<PathBuf>, ReportError> {
-    let numbers = Numbers::of(evaluation)?;
+/// not exist, and `tables/` for the forms that are wanted beside. Every file appears whole or not at all. Answers the files.
+pub fn write(directory: &Path, evaluation: &Evaluation, extras: &Extras) -> Result<Vec<PathBuf>, ReportError> {
+    let numbers = Numbers::with(evaluation, extras)?;
     let figures = figures(&numbers);
     let pictures = figures.iter().map(Figure::svg).collect::<Result<Vec<_>, _>>()?;
     let mut files = vec![("summary.json".to_owned(), numbers.json())];
     for (figure, picture) in figures.iter().zip(&pictures) {
         files.push((format!("plots/{}.svg", figure.name), picture.clone()));
         files.push((format!("plots/{}.csv", figure.name), figure.data.csv()));
+    }
+    for task in &numbers.tasks {
+        let of = |&format: &Format| {
+            let name = format!("tables/{}.{}", slug(&task.name), format.ending());
+            (name, table(format, &numbers, task, &extras.columns))
+        };
+        files.extend(extras.formats.iter().map(of));
     }
     files.extend(harness::files(evaluation, &numbers));
     files.push(("report.html".to_owned(), html::report(&numbers, &figures, &pictures)?));

@@ -10,7 +10,10 @@ use demask_figures::files::{WriteError, write_whole};
 use serde::{Deserialize, Serialize};
 
 use super::{Evaluation, Published, RunResult};
-use crate::{Record, run::Heading};
+use crate::{
+    Record,
+    run::{Heading, MadeBy, Peaks, Table},
+};
 
 /// Name of its file.
 pub const OUTLINE: &str = "outline.json";
@@ -46,6 +49,9 @@ pub struct TaskInfo {
     /// Fingerprint of its data.
     #[serde(default)]
     pub data: String,
+    /// What a reader must know of the choice of its items, in a sentence; empty if nothing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
 }
 
 /// A row of the table, without its records.
@@ -56,6 +62,9 @@ pub struct RunInfo {
     pub label: String,
     /// The names that its records have, one for each seed.
     pub records: Vec<String>,
+    /// The names of records that it has beside itself, as a baseline of others: some items once more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub again: Vec<String>,
     /// The guide that it was given; empty if none.
     pub guide: String,
     /// The place of the run that it is compared with.
@@ -72,7 +81,7 @@ pub struct RunInfo {
 }
 
 /// Prompting of a task by a row.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Asked {
     /// The wording of its prompts.
     pub style: String,
@@ -82,6 +91,9 @@ pub struct Asked {
     pub metric: String,
     /// Records whether decoding ended at the end token.
     pub early_stop: bool,
+    /// Every setting with its value, and where it comes from.
+    #[serde(default, skip_serializing_if = "Table::is_empty")]
+    pub settings: Table,
 }
 
 impl Outline {
@@ -97,22 +109,27 @@ impl Outline {
         Ok(path)
     }
 
-    /// Returns the evaluation that records make of it. A store may hold more items than are asked for: they are left out.
-    pub fn evaluation(self, records: &[Record]) -> Evaluation {
+    /// Returns the evaluation that records make of it, with what made them, if that is known, and the memory of rows that was
+    /// measured. A store may hold more items than are asked for: they are left out.
+    pub fn evaluation(self, records: &[Record], made: Option<&MadeBy>, peaks: &Peaks) -> Evaluation {
         let Self { heading, tasks, runs } = self;
         let place = |record: &Record| {
             let at = tasks.iter().position(|task| task.name == record.task)?;
             (record.index < tasks[at].items).then_some((at, record.index))
         };
         let runs = runs.into_iter().map(|info| {
-            let seed = |record: &Record| info.records.iter().position(|name| *name == record.run);
-            // Many at a time end in another order.
-            let mut placed: Vec<_> =
-                records.iter().filter_map(|record| Some(((seed(record)?, place(record)?), record))).collect();
-            placed.sort_by_key(|(place, _)| *place);
-            let records = placed.into_iter().map(|(_, record)| record.clone()).collect();
-            RunResult { info, records }
+            let named = |names: &[String]| -> Vec<Record> {
+                let seed = |record: &Record| names.iter().position(|name| *name == record.run);
+                // Many at a time end in another order.
+                let mut placed: Vec<_> =
+                    records.iter().filter_map(|record| Some(((seed(record)?, place(record)?), record))).collect();
+                placed.sort_by_key(|(place, _)| *place);
+                placed.into_iter().map(|(_, record)| record.clone()).collect()
+            };
+            let (records, again) = (named(&info.records), named(&info.again));
+            let peaks = info.records.iter().find_map(|name| peaks.get(name)).cloned().unwrap_or_default();
+            RunResult { info, records, again, peaks, made: made.map(|_| 0) }
         });
-        Evaluation { heading, runs: runs.collect(), tasks }
+        Evaluation { heading, runs: runs.collect(), tasks, made: made.cloned().into_iter().collect() }
     }
 }

@@ -90,7 +90,7 @@ pub const METRICS: &[Metric] = &[
     metric("tokens_per_nfe_ratio", "tokens/NFE ratio", |row| row.tokens_per_nfe_ratio),
     metric("gflop_per_token", "GFLOP/token", |row| row.gflop_per_token),
     metric("operations_ratio", "operations saved", |row| row.operations_ratio),
-    metric("memory_gib", "memory GiB", |row| gib(row.peak_memory)),
+    metric("memory_gib", "memory GiB", |row| gib(row.named_memory)),
     metric("device_memory_gib", "device memory GiB", |row| gib(row.device_memory.unwrap_or(row.named_memory))),
     metric("guide_memory_gib", "guide GiB", |row| gib(row.guide_memory)),
     metric("guide_share", "guide's time %", |row| row.guide_share.map(|share| 100.0 * share)),

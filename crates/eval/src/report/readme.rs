@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::{
     Numbers, Summary,
-    columns::{Column, MAIN, MORE, RATIOS, WORDS},
+    columns::{Column, MAIN, MORE, RATIOS, WORDS, accuracy, speed_up},
 };
 
 /// Marks at the start and the end of the table.
@@ -26,14 +26,13 @@ pub fn table(numbers: &Numbers) -> String {
         let per_nfe = row.tokens_per_nfe.map_or_else(|| "–".to_owned(), short);
         let _ = writeln!(
             text,
-            "| {} | {} | {:.1} ± {:.1} | {} | {} | {per_nfe} | {:.2}x |",
+            "| {} | {} | {} | {} | {} | {per_nfe} | {} |",
             row.task,
             row.run.replace('|', "\\|"),
-            100.0 * row.accuracy,
-            100.0 * row.standard_error,
+            accuracy(row),
             short(row.seconds_per_item),
             short(row.nfe),
-            row.speed_up,
+            speed_up(row),
         );
     }
     let _ = write!(text, "\n{} on {}.\n", numbers.model, numbers.device);
@@ -101,7 +100,9 @@ mod tests {
 
     #[test]
     fn effort_has_seconds_only_where_they_count() {
-        let row = |run: &str, nfe| Summary { run: run.to_owned(), nfe, accuracy: 0.5, items: 4, ..Summary::default() };
+        let (baseline, items) = ("one".to_owned(), 4);
+        let all = Summary { baseline, items, accuracy: 0.5, ..Summary::default() };
+        let row = |run: &str, nfe| Summary { run: run.to_owned(), nfe, ..all.clone() };
         let numbers = Numbers { rows: vec![row("one", 8.0), row("two | three", 4.0)], ..Numbers::default() };
         let table = effort(&numbers, false);
         assert!(table.starts_with("| run | accuracy % | NFE |"), "{table}");

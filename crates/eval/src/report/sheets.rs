@@ -3,9 +3,10 @@
 use demask_figures::short;
 
 use super::{
-    METRICS, Numbers, Summary, TaskInfo,
+    BINS, Bin, METRICS, Numbers, Pair, Summary, TaskInfo,
     columns::{Column, MAIN, MORE, RATIOS, WORDS, differ, optional, points, times},
     compare::ratio,
+    pairs,
 };
 
 /// One table.
@@ -31,9 +32,12 @@ impl Sheet {
 const BUDGETS: usize = 8;
 
 /// The tables of a task, the main one first.
-pub fn of_task(task: &TaskInfo, rows: &[&Summary], source: &str) -> Vec<Sheet> {
+pub fn of_task(numbers: &Numbers, task: &TaskInfo, rows: &[&Summary]) -> Vec<Sheet> {
     let main = Sheet { title: "", note: task_line(task, rows) + ".", cells: numbered(rows, rows, MAIN) };
-    let sheets = [Some(main), ratios(rows), more(rows), published(rows, source), equal_seconds(rows)];
+    let pairs: Vec<&Pair> = numbers.pairs.iter().filter(|pair| pair.task == task.name).collect();
+    let published = published(rows, &numbers.heading.source);
+    let sheets =
+        [Some(main), calibration(rows), ratios(rows), pairs::sheet(&pairs), more(rows), published, equal_seconds(rows)];
     sheets.into_iter().flatten().collect()
 }
 
@@ -64,7 +68,12 @@ fn task_line(task: &TaskInfo, rows: &[&Summary]) -> String {
     let most = rows.iter().map(|row| row.items).max().unwrap_or(0);
     let shots = if task.shots == 1 { "1 exemplar".to_owned() } else { format!("{} exemplars", task.shots) };
     let others = if differ(rows, |row| row.prompts.as_str()) { " (the first run's)" } else { "" };
-    format!("{most} of {} items, {shots}, prompts in the style `{}`{others}", task.available.max(most), task.style)
+    let note = if task.note.is_empty() { String::new() } else { format!(". {}", task.note) };
+    format!(
+        "{most} of {} items, {shots}, prompts in the style `{}`{others}{note}",
+        task.available.max(most),
+        task.style
+    )
 }
 
 /// Header and rows, the number that a run has among `all` in front.
@@ -92,6 +101,27 @@ fn ratios(rows: &[&Summary]) -> Option<Sheet> {
     })
 }
 
+/// The bins of decisions: the winners' probabilities, and how often they were right.
+fn calibration(rows: &[&Summary]) -> Option<Sheet> {
+    let header = ["#", "run", "winner's probability", "items", "mean %", "right %"].map(str::to_owned).to_vec();
+    let mut cells = vec![header];
+    for row in rows {
+        for Bin { place, items, confidence, accuracy } in row.calibration.iter().flat_map(|found| &found.bins) {
+            let of = |place: usize| format!("{:.1}", place as f64 / BINS as f64);
+            cells.push(vec![
+                number(rows, row),
+                row.run.clone(),
+                format!("{} to {}", of(*place), of(place + 1)),
+                items.to_string(),
+                format!("{:.1}", 100.0 * confidence),
+                format!("{:.1}", 100.0 * accuracy),
+            ]);
+        }
+    }
+    let note = "Decisions by the probability of their winner: of calibrated ones, both shares are alike.".to_owned();
+    (cells.len() > 1).then_some(Sheet { title: "Calibration", note, cells })
+}
+
 fn tells_more(rows: &[&Summary]) -> bool {
     rows.iter().any(|row| row.plain_tokens.is_some() || !row.guide.is_empty() || row.accepted_drafts.is_some())
 }
@@ -104,7 +134,7 @@ fn more(rows: &[&Summary]) -> Option<Sheet> {
     })
 }
 
-/// Published figures, each with ours behind it.
+/// Published figures, each with ours after it.
 fn published(rows: &[&Summary], source: &str) -> Option<Sheet> {
     let with: Vec<&Summary> = rows.iter().copied().filter(|row| !row.published.is_empty()).collect();
     let told: Vec<_> =

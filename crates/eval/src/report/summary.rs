@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Evaluation, ReportError, RunResult,
-    compare::{Difference, difference, ratio, worths},
+    Calibration, Evaluation, Judged, ReportError, RunResult,
+    compare::{Difference, Faster, difference, faster, ratio, worths},
     published::RATES,
 };
-use crate::Record;
+use crate::{Record, run::Table};
 
 /// One run on one task. What is undefined, like tokens per second of a run that decoded no token, is absent.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -46,6 +46,9 @@ pub struct Summary {
     /// Other differences from other runs.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub others: String,
+    /// Every setting with its value, and where it comes from.
+    #[serde(default, skip_serializing_if = "Table::is_empty")]
+    pub settings: Table,
     /// Records whether items shared the K/V of what their prompts begin with; none where there is nothing to share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix_cache: Option<bool>,
@@ -55,6 +58,9 @@ pub struct Summary {
     pub correct: usize,
     /// The mean of what answers are worth: the share of right ones, where none is right in part.
     pub accuracy: f64,
+    /// Share of answers that are JSON as the schemas of their problems say; none where there are no schemas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid: Option<f64>,
     /// Standard error of the accuracy: `sqrt(mean of squared deviations / n)`, which is `sqrt(p (1 - p) / n)` where no
     /// answer is partly right.
     pub standard_error: f64,
@@ -74,8 +80,11 @@ pub struct Summary {
     pub cached_tokens: f64,
     /// Mean forwards of the guide for an item.
     pub guide_nfe: f64,
-    /// Largest peak of resident memory, in bytes.
+    /// Largest peak of resident memory, in bytes, of the process that answered this row and the others.
     pub peak_memory: u64,
+    /// Largest resident memory, in bytes, of a process that answered this row alone; none where it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_peak_memory: Option<u64>,
     /// Largest memory that was allocated on the GPU, in bytes; none where the processor computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<u64>,
@@ -86,6 +95,12 @@ pub struct Summary {
     pub cache_memory: u64,
     /// Seconds per item of the baseline by those of this run.
     pub speed_up: f64,
+    /// The same with its interval over turns; none of a baseline, and where there are too few items.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub faster: Option<Faster>,
+    /// Mean seconds of the processor for an item, over all threads; none where the system did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor_per_item: Option<f64>,
     /// Accuracy less the baseline's, on the same items.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub difference: Option<Difference>,
@@ -134,6 +149,9 @@ pub struct Summary {
     /// Standard deviation of accuracy between seeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed_spread: Option<f64>,
+    /// Calibration of decisions; none where answers are something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<Calibration>,
     /// Published figures, by the names of [`METRICS`](super::METRICS).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub published: BTreeMap<String, f64>,
@@ -188,6 +206,9 @@ struct Told {
     flops: f64,
     guide: Option<Guided>,
     acceptance: Vec<f64>,
+    choices: Vec<String>,
+    probabilities: Vec<f64>,
+    mass: f64,
     seconds: Seconds,
     memory: Memory,
 }
@@ -206,6 +227,8 @@ struct Seconds {
     total: f64,
     #[serde(default)]
     guide: f64,
+    #[serde(default)]
+    processor: Option<f64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
@@ -240,14 +263,45 @@ pub fn summarise(evaluation: &Evaluation) -> Result<Vec<Summary>, ReportError> {
     Ok(rows)
 }
 
+/// A baseline beside itself: what it took again by what it had taken.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Again {
+    /// The task.
+    pub task: String,
+    /// The run.
+    pub run: String,
+    /// How many times as fast it was again.
+    pub faster: Faster,
+}
+
+/// Returns the baselines beside themselves, task after task.
+pub fn again(evaluation: &Evaluation) -> Result<Vec<Again>, ReportError> {
+    let mut all = Vec::new();
+    for task in &evaluation.tasks {
+        for run in &evaluation.runs {
+            let first = run.info.records.first();
+            let own = run.records.iter().filter(|record| Some(&record.run) == first);
+            let [once, again] = [Asked::among(&task.name, own)?, Asked::among(&task.name, run.again.iter())?];
+            if let Some(faster) = faster(&again.seconds(), &once.seconds()) {
+                all.push(Again { task: task.name.clone(), run: run.info.label.clone(), faster });
+            }
+        }
+    }
+    Ok(all)
+}
+
 /// The items of a run on a task, with what is read of their receipts.
-struct Asked<'a> {
+pub(super) struct Asked<'a> {
     records: Vec<(&'a Record, Told)>,
 }
 
 impl<'a> Asked<'a> {
-    fn of(task: &str, run: &'a RunResult) -> Result<Self, ReportError> {
-        let records = run.records.iter().filter(|record| record.task == task);
+    pub(super) fn of(task: &str, run: &'a RunResult) -> Result<Self, ReportError> {
+        Self::among(task, run.records.iter())
+    }
+
+    fn among(task: &str, records: impl Iterator<Item = &'a Record>) -> Result<Self, ReportError> {
+        let records = records.filter(|record| record.task == task);
         Ok(Self { records: records.map(|record| Ok((record, receipt(record)?))).collect::<Result<_, ReportError>>()? })
     }
 
@@ -261,8 +315,32 @@ impl<'a> Asked<'a> {
         self.records.iter().map(|(record, _)| record.index).collect()
     }
 
-    fn worths(&self) -> BTreeMap<usize, f64> {
+    pub(super) fn worths(&self) -> BTreeMap<usize, f64> {
         worths(self.records.iter().map(|(record, _)| *record))
+    }
+
+    /// Returns the seconds of each item, over its seeds.
+    pub(super) fn seconds(&self) -> BTreeMap<usize, f64> {
+        self.means(|told| told.seconds.total)
+    }
+
+    /// Returns the NFE of each item, over its seeds.
+    pub(super) fn nfe(&self) -> BTreeMap<usize, f64> {
+        self.means(|told| told.nfe)
+    }
+
+    /// Returns the operations of each item, a guide's included, over its seeds.
+    pub(super) fn operations(&self) -> BTreeMap<usize, f64> {
+        self.means(|told| told.flops + told.guide.as_ref().map_or(0.0, |guide| guide.flops))
+    }
+
+    fn means(&self, of: impl Fn(&Told) -> f64) -> BTreeMap<usize, f64> {
+        let mut all: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
+        for (record, told) in &self.records {
+            let (sum, count) = all.entry(record.index).or_default();
+            (*sum, *count) = (*sum + of(told), *count + 1.0);
+        }
+        all.into_iter().map(|(index, (sum, count))| (index, sum / count)).collect()
     }
 
     /// Compares a row with its baseline, on the items that both have.
@@ -278,12 +356,19 @@ impl<'a> Asked<'a> {
         }
         let of =
             |above: Option<f64>, below: Option<f64>| above.zip(below).and_then(|(above, below)| ratio(above, below));
+        row.faster = faster(&self.seconds(), &other.seconds());
         row.difference = difference(&self.worths(), &other.worths());
         row.tokens_per_second_ratio = of(own.tokens_per_second, base.tokens_per_second);
         row.tokens_per_nfe_ratio = of(own.tokens_per_nfe, base.tokens_per_nfe);
         row.operations_ratio = of(base.gflop_per_token, own.gflop_per_token);
         let rates = RATES.iter().filter_map(|(name, rate)| Some(((*name).to_owned(), of(rate(&own), rate(&base))?)));
         row.ratios = rates.collect();
+    }
+
+    /// Returns the share of answers that have the form of their problem.
+    fn valid(&self) -> Option<f64> {
+        let judged: Vec<bool> = self.records.iter().filter_map(|(record, _)| record.verdict.valid).collect();
+        ratio(judged.iter().filter(|valid| **valid).count() as f64, judged.len() as f64)
     }
 
     /// The row of a run, compared with nothing yet.
@@ -306,6 +391,7 @@ impl<'a> Asked<'a> {
             self.records.iter().filter_map(|(_, told)| told.guide.as_ref()).map(of).sum::<f64>()
         };
         let (seconds, nfe) = (sum(|told| told.seconds.total), sum(|told| told.nfe));
+        let processor: Option<f64> = answered().map(|told| told.seconds.processor).sum();
         let flops = sum(|told| told.flops) + guided(|guide| guide.flops);
         let (accepted, rejected) = (guided(|guide| guide.accepted), guided(|guide| guide.rejected));
         let forwards = sum(|told| told.acceptance.iter().sum());
@@ -329,10 +415,12 @@ impl<'a> Asked<'a> {
             steps: first.steps,
             early_stop: asked.is_none_or(|asked| asked.early_stop),
             others: run.info.others.clone(),
+            settings: asked.map(|asked| asked.settings.clone()).unwrap_or_default(),
             prefix_cache: run.info.prefix_cache,
             items: worths.len(),
             correct: self.records.iter().filter(|(record, _)| record.verdict.correct).count(),
             accuracy,
+            valid: self.valid(),
             standard_error,
             seconds_per_item: seconds / runs,
             tokens_per_second: by_token(tokens).and_then(|tokens| ratio(tokens, seconds)),
@@ -342,10 +430,13 @@ impl<'a> Asked<'a> {
             cached_tokens: sum(|told| told.cached_tokens) / runs,
             guide_nfe: sum(|told| told.guide_nfe) / runs,
             peak_memory: largest(|told| told.memory.peak),
+            own_peak_memory: run.peaks.get(task).copied(),
             device_memory: Some(largest(|told| told.memory.device.peak)).filter(|&bytes| bytes > 0),
             named_memory: largest(|told| told.memory.weights + told.memory.guide + told.memory.cache),
             cache_memory: largest(|told| told.memory.cache),
             speed_up: 1.0,
+            faster: None,
+            processor_per_item: processor.map(|seconds| seconds / runs),
             difference: None,
             tokens_per_second_ratio: None,
             tokens_per_nfe_ratio: None,
@@ -362,10 +453,19 @@ impl<'a> Asked<'a> {
             accepted_drafts: ratio(drafts, forwards),
             seeds: spread.0,
             seed_spread: spread.1,
+            calibration: Calibration::of(&self.decisions()),
             published: published.map(|figures| figures.figures.clone()).unwrap_or_default(),
             exactness: all(self.records.iter().map(|(_, told)| told.exactness.as_str())),
             against: all(self.records.iter().filter_map(|(_, told)| told.against.as_deref())),
         })
+    }
+
+    /// The decisions among the items.
+    fn decisions(&self) -> Vec<Judged<'_>> {
+        let judged =
+            |(record, told): &'_ (&'a Record, Told)| told.choices.iter().position(|option| *option == record.expected);
+        let with = self.records.iter().filter_map(|item| Some((judged(item)?, &item.1)));
+        with.map(|(right, told)| Judged { probabilities: &told.probabilities, right, mass: told.mass }).collect()
     }
 
     /// Number of seeds, and the standard deviation of their accuracies if there are several.

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     Counts, Verdict,
     report::{figures::pareto, readme},
-    run::Heading,
+    run::{Call, Heading, MadeBy},
 };
 
 /// A made-up item.
@@ -47,6 +47,9 @@ fn run(decoder: &str, cache: &str, items: &[Item]) -> RunResult {
     let label = format!("{decoder}, {cache}");
     let records = items.iter().enumerate().map(|(index, item)| record(&label, decoder, cache, index, item));
     RunResult {
+        again: Vec::new(),
+        peaks: BTreeMap::new(),
+        made: None,
         records: records.collect(),
         info: RunInfo { records: vec![label.clone()], label, ..RunInfo::default() },
     }
@@ -54,11 +57,11 @@ fn run(decoder: &str, cache: &str, items: &[Item]) -> RunResult {
 
 fn task() -> TaskInfo {
     let (name, style, metric) = ("sums".into(), "plain".into(), "exact_match".into());
-    TaskInfo { name, shots: 2, style, metric, available: 500, items: 500, data: "1".into() }
+    TaskInfo { name, shots: 2, style, metric, available: 500, items: 500, data: "1".into(), note: String::new() }
 }
 
 fn evaluation(runs: Vec<RunResult>) -> Evaluation {
-    Evaluation { heading: Heading::default(), tasks: vec![task()], runs }
+    Evaluation { heading: Heading::default(), tasks: vec![task()], runs, made: Vec::new() }
 }
 
 /// Two runs of four items each: the second is four times as fast and less accurate.
@@ -180,10 +183,10 @@ On cpu, 2 threads.
 
 4 of 500 items, 2 exemplars, prompts in the style `plain`.
 
-| # | run | items | accuracy % | difference | s/item | tokens/s | NFE | tokens/NFE | GFLOP/token | peak memory | speed-up | exactness |
+| # | run | items | accuracy % | difference | s/item | tokens/s | NFE | tokens/NFE | GFLOP/token | memory | speed-up | exactness |
 |---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|
-| 1 | static, none | 4 | 75.0 ± 21.7 | – | 2 | 16 | 64 | 0.5 | 2 | 50 MiB | 1.00x | reference |
-| 2 | threshold:tau=0.9, dual | 4 | 50.0 ± 25.0 | -25.0 (-60.9 to +27.6) | 0.5 | 64 | 10 | 3.2 | 2 | 50 MiB | 4.00x | reference |
+| 1 | static, none | 4 | 75.0 ± 21.7 | – | 2 | 16 | 64 | 0.5 | 2 | 3 MiB | 1.00x | reference |
+| 2 | threshold:tau=0.9, dual | 4 | 50.0 ± 25.0 | -25.0 (-60.9 to +27.6) | 0.5 | 64 | 10 | 3.2 | 2 | 3 MiB | 4.00x | reference |
 
 ### Against the baseline
 
@@ -197,15 +200,15 @@ On the items that both answered.
 
 * run: its name, or decoder and cache and what else differs
 * items: judged items
-* accuracy %: mean worth of answers, 1 where right, ± its standard error, sqrt(p (1 - p) / n) where none is right in part
+* accuracy %: mean worth of answers, 1 where right, ± its standard error, sqrt(p (1 - p) / n) where none is right in part; where all or none is right, Wilson's 95 % interval
 * difference: points of accuracy above the baseline's on the same items, with the 95 % interval of matched pairs (Agresti and Min): an interval around 0 tells no difference
 * s/item: mean seconds of an item, prompt included; of items that share forwards, their shares
 * tokens/s: decoded tokens of all items by their seconds
 * NFE: mean forwards of an item, as the method's paper counts them
 * tokens/NFE: decoded tokens of all items by their forwards
 * GFLOP/token: operations by formula, a guide's included, by decoded tokens
-* peak memory: largest resident memory of the process while the run went on
-* speed-up: seconds per item of the baseline by those of this run
+* memory: weights, the guide's too, and K/V of the largest sequence, as counted
+* speed-up: seconds per item of the baseline by those of this run, with the 95 % interval over turns
 * exactness: what the answers may claim, and against which run
 * baseline: the run that it is compared with
 * p: how probable such different verdicts are between equals: McNemar's exact test
@@ -275,7 +278,7 @@ fn lines_join_runs_that_differ_in_one_number_and_are_named_by_the_rest() {
         vec![("probe=v", vec![(0.1, 50.0), (0.4, 75.0)]), ("probe=k", vec![(0.1, 50.0), (0.4, 62.5)])];
     assert_eq!(told, expected);
     assert!(figure.data.csv().starts_with(
-        "series,rho,accuracy_percent,tokens_per_nfe,seconds_per_item,tokens_per_second,cache_mib,peak_mib,"
+        "series,rho,accuracy_percent,tokens_per_nfe,seconds_per_item,tokens_per_second,cache_mib,memory_mib,"
     ));
 }
 
@@ -302,7 +305,7 @@ fn tasks_have_pictures_of_their_own() {
 #[test]
 fn all_files_are_written_and_the_page_needs_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
-    let files = write(&directory.path().join("new"), &two()).unwrap();
+    let files = write(&directory.path().join("new"), &two(), &Extras::default()).unwrap();
     let names: Vec<String> = files
         .iter()
         .map(|path| path.strip_prefix(directory.path().join("new")).unwrap().display().to_string())
@@ -338,7 +341,7 @@ fn all_files_are_written_and_the_page_needs_nothing_else() {
 fn a_directory_that_cannot_be_made_is_named() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("file"), "").unwrap();
-    let error = write(&directory.path().join("file"), &two()).unwrap_err().to_string();
+    let error = write(&directory.path().join("file"), &two(), &Extras::default()).unwrap_err().to_string();
     assert!(error.starts_with("cannot write ") && error.contains("summary.json: "), "{error}");
 }
 
@@ -441,6 +444,76 @@ fn guides_are_told_by_memory_time_and_acceptance() {
     );
 }
 
+/// The files said batch 1, no settings, the program's version for the task's, and an error by `n`.
+#[test]
+fn files_of_the_harness_say_how_answers_were_made() {
+    let mut evaluation = two();
+    let told =
+        [("temperature", json!(0.6)), ("gen_length", json!(64)), ("block_length", json!(8)), ("stop", json!(["Q:"]))];
+    for run in &mut evaluation.runs {
+        let settings = told.iter().map(|(name, value)| {
+            let from = crate::run::From::Flag;
+            ((*name).to_owned(), crate::run::Effective { value: value.clone(), from })
+        });
+        let asked = Asked { settings: settings.collect(), ..Asked::default() };
+        run.info.asked.insert("sums".to_owned(), asked);
+        run.made = Some(0);
+    }
+    evaluation.made = vec![MadeBy { batch: 16, commit: Some("c".to_owned()), ..MadeBy::default() }];
+    let numbers = Numbers::of(&evaluation).unwrap();
+    let files = harness::files(&evaluation, &numbers);
+    let results: Value =
+        serde_json::from_str(&files.iter().find(|(name, _)| name.contains("results")).unwrap().1).unwrap();
+    let config = &results["config"];
+    assert_eq!((&config["batch_size"], &config["gen_kwargs"]["temperature"]), (&json!(16), &json!(0.6)));
+    assert_eq!(config["gen_kwargs"]["until"], json!(["Q:"]));
+    assert_eq!(results["configs"]["sums"]["generation_kwargs"]["max_gen_toks"], 64);
+    assert!(config["model_args"].as_str().unwrap().ends_with("steps=64,block_length=8,gen_length=64"), "{config}");
+    assert_eq!((&results["versions"]["sums"], &results["git_hash"]), (&json!("1"), &json!("c")));
+    // 3 of 4: sqrt(0.75 * 0.25 / 3), as statistics of a sample have it.
+    let error = results["results"]["sums"]["exact_match_stderr,demask"].as_f64().unwrap();
+    assert!((error - 0.25).abs() < 1e-12, "{error}");
+}
+
+/// Rows of one name whose settings differ were joined without a word, and no report said how answers were made.
+#[test]
+fn settings_that_differ_are_columns_and_the_others_stand_once() {
+    let mut evaluation = two();
+    for (length, run) in [16, 32].into_iter().zip(&mut evaluation.runs) {
+        let setting = |value: Value, from| crate::run::Effective { value, from };
+        let settings = [
+            ("block_length".to_owned(), setting(length.into(), crate::run::From::Checkpoint)),
+            ("temperature".to_owned(), setting(0.6.into(), crate::run::From::Flag)),
+            ("stop_rule".to_owned(), setting("prefix".into(), crate::run::From::Default)),
+        ];
+        run.info.asked.insert("sums".to_owned(), Asked { settings: settings.into(), ..Asked::default() });
+    }
+    let call = Call {
+        command: "demask-lab eval sums".to_owned(),
+        began: "2026-01-01T00:00:00Z".to_owned(),
+        ..Call::default()
+    };
+    evaluation.made = vec![MadeBy { calls: vec![call.clone(), call], batch: 3, ..MadeBy::default() }];
+    let numbers = Numbers::of(&evaluation).unwrap();
+    assert_eq!(serde_json::from_str::<Numbers>(&numbers.json()).unwrap(), numbers);
+    let page = markdown(&numbers, &[]);
+    for line in [
+        "| temperature | 0.6 | flag |",
+        "| stop_rule | prefix | default |",
+        "| run | task | block_length |",
+        "| static, none | sums | 16 (checkpoint) |",
+        "| threshold:tau=0.9, dual | sums | 32 (checkpoint) |",
+        "| batch | 3 |",
+        "| command | demask-lab eval sums |",
+        "| continued | 1 times |",
+    ] {
+        assert!(page.lines().any(|other| other == line), "{line}\n{page}");
+    }
+    assert!(!page.contains("| block_length | 16"), "{page}");
+    let html = html::report(&numbers, &[], &[]).unwrap();
+    assert!(html.contains("Different between rows") && html.contains("What made these numbers"), "{html}");
+}
+
 #[test]
 fn equal_seconds_show_what_each_can_do_within_them() {
     let numbers = sweep(&[("static", "none", 8, 64), ("static", "none", 6, 32), ("threshold", "none", 7, 16)]);
@@ -487,7 +560,7 @@ fn directories_of_several_models_are_one_report() {
     assert!(markdown(&numbers, &[]).contains("| # | run | model | items |"));
     let picture = figures(&numbers).remove(0);
     let Content::Series(series) = &picture.panels[0].content else { panic!("points") };
-    assert!(series.iter().any(|series| series.label == "demo/large, static"), "{series:?}");
+    assert!(series.iter().any(|series| series.label.starts_with("demo/large, static")), "{series:?}");
     let against = join(&paths, Some(names[0])).unwrap();
     assert_eq!(Numbers::of(&against).unwrap().rows[2].speed_up, 0.25);
     let refused = join(&paths, Some("x")).unwrap_err().to_string();

@@ -1,28 +1,35 @@
-//! Multiple choice by likelihood: the option that the model holds for the most probable continuation is its answer.
+//! Multiple choice without writing: the option that the model holds for the most probable continuation is its answer, by its
+//! likelihood or by a decision.
 
 use std::{collections::VecDeque, time::Instant};
 
 use demask::receipt::peak_memory;
-use demask::{Error, Likelihood, LikelihoodOptions, Model, Prompt};
+use demask::{Decisions, Error, Likelihood, LikelihoodOptions, Model, Prompt, Question, QuestionKind};
 use serde_json::{Value, json};
 
 use super::{
-    Happened, Item, RunError,
+    Answering, Ask, Choosing, Happened, Item, RunError, tell,
     work::{Outcome, Work},
 };
 use crate::{Counts, Gold, Problem, Verdict, tasks::Candidate};
-
-/// Name that replaces decoder and cache in the names of such combinations.
-pub const LABEL: &str = "likelihood";
 
 impl Work<'_, '_> {
     /// Chooses an option for each problem.
     pub(super) fn choose(mut self, model: &Model, pending: VecDeque<Item>) -> Result<(), RunError> {
         for item in pending {
-            let Some(options) = self.item(item).0.likelihood else { continue };
-            let options = LikelihoodOptions { seed: self.combination.seed, ..options };
             let (ask, problem) = self.item(item);
-            let outcome = match self.judge(model, problem, &ask.candidates(problem)?, &options) {
+            let outcome = match ask.choosing {
+                None => continue,
+                Some(Choosing::Likelihood(options)) => {
+                    let options = LikelihoodOptions { seed: self.combination.seed, ..options };
+                    self.judge(model, problem, &ask.candidates(problem)?, &options)
+                }
+                Some(Choosing::Decision) => {
+                    tell(self.observer, Happened::Step)?;
+                    self.decide(model, ask, problem)?
+                }
+            };
+            let outcome = match outcome {
                 Ok(outcome) => outcome,
                 Err(Error::Interrupted) => return Err(RunError::Interrupted),
                 Err(error) => {
@@ -55,22 +62,68 @@ impl Work<'_, '_> {
         let Candidate { context, text } = chosen.map(|chosen| &candidates[chosen]).ok_or(Error::EmptyLikelihood)?;
         let output = text.trim().to_owned();
         let correct = matches!(problem.gold, Gold::Option(right) if Some(right) == chosen);
+        let (cost, total) = (Cost::of_likelihoods(&likelihoods), started.elapsed().as_secs_f64());
+        let mut receipt = receipt(model, Answering::Likelihood, &cost, options.seed, total);
+        receipt["log_likelihoods"] = likelihoods.iter().map(|one| one.log_probability).collect();
+        receipt["option_tokens"] = likelihoods.iter().map(|one| one.tokens).collect();
         Ok(Outcome {
             prompt: context.clone(),
             verdict: Verdict::of(output.clone(), correct),
             output,
             counts: Counts::default(),
-            receipt: receipt(model, &likelihoods, options.seed, started.elapsed().as_secs_f64()),
+            receipt,
         })
+    }
+
+    /// Lets the model decide between the options, after the prompt in the words of a style.
+    fn decide(&self, model: &Model, ask: &Ask, problem: &Problem) -> Result<Result<Outcome, Error>, RunError> {
+        let Some(instructions) = ask.task.decision else { return Ok(Err(Error::EmptyLikelihood)) };
+        let (prompt, instructions) = (ask.prompt(problem)?, instructions.of(problem)?);
+        let words = model.info().in_words(&prompt)? + &instructions;
+        let question = Question::new(instructions, QuestionKind::Choice(problem.options.clone()));
+        let started = Instant::now();
+        Ok(model.decide(prompt, &[question]).map(|found| {
+            let (answer, total) = (&found.answers[0], started.elapsed().as_secs_f64());
+            let (cost, seed) = (Cost::of_decisions(&found), self.combination.seed);
+            let mut receipt = receipt(model, Answering::Decision, &cost, seed, total);
+            receipt["choices"] = json!(answer.choices);
+            receipt["probabilities"] = json!(answer.probabilities);
+            receipt["mass"] = json!(answer.mass);
+            let output = problem.options[answer.choice].clone();
+            let correct = matches!(problem.gold, Gold::Option(right) if right == answer.choice);
+            let verdict = Verdict::of(output.clone(), correct);
+            Outcome { prompt: words, output, verdict, counts: Counts::default(), receipt }
+        }))
     }
 }
 
-/// The receipt of an answer, as far as likelihoods have one, and the likelihoods themselves.
-fn receipt(model: &Model, likelihoods: &[Likelihood], seed: u64, total: f64) -> Value {
-    let forwards: usize = likelihoods.iter().map(|one| one.forwards).sum();
-    let flops: f64 = likelihoods.iter().map(|one| one.flops).sum();
-    let seconds: f64 = likelihoods.iter().map(|one| one.seconds).sum();
-    let cached: usize = likelihoods.iter().map(|one| one.cached_tokens).sum();
+/// What choosing took.
+struct Cost {
+    forwards: usize,
+    flops: f64,
+    seconds: f64,
+    cached_tokens: usize,
+}
+
+impl Cost {
+    fn of_likelihoods(all: &[Likelihood]) -> Self {
+        Self {
+            forwards: all.iter().map(|one| one.forwards).sum(),
+            flops: all.iter().map(|one| one.flops).sum(),
+            seconds: all.iter().map(|one| one.seconds).sum(),
+            cached_tokens: all.iter().map(|one| one.cached_tokens).sum(),
+        }
+    }
+
+    fn of_decisions(all: &Decisions) -> Self {
+        let &Decisions { forwards, flops, seconds, cached_tokens, .. } = all;
+        Self { forwards, flops, seconds, cached_tokens }
+    }
+}
+
+/// The receipt of an answer, as far as a choice has one.
+fn receipt(model: &Model, by: Answering, cost: &Cost, seed: u64, total: f64) -> Value {
+    let &Cost { forwards, flops, seconds, cached_tokens } = cost;
     let mut memory = json!({"weights": model.weight_bytes(), "peak": peak_memory()});
     if let Some(device) = model.device_memory() {
         memory["device"] = json!(device);
@@ -78,18 +131,16 @@ fn receipt(model: &Model, likelihoods: &[Likelihood], seed: u64, total: f64) -> 
     let mut receipt = json!({
         "model": model.name(),
         "device": model.device(),
-        "decoder": LABEL,
+        "decoder": by.name(),
         "seed": seed,
         "nfe": forwards,
         "forwards": forwards,
         "flops": flops,
         "seconds": {"load": model.load_time().as_secs_f64(), "model": seconds, "total": total, "wall": total},
         "memory": memory,
-        "log_likelihoods": likelihoods.iter().map(|one| one.log_probability).collect::<Vec<_>>(),
-        "option_tokens": likelihoods.iter().map(|one| one.tokens).collect::<Vec<_>>(),
     });
-    if cached > 0 {
-        receipt["cached_tokens"] = cached.into();
+    if cached_tokens > 0 {
+        receipt["cached_tokens"] = cached_tokens.into();
     }
     receipt
 }
@@ -105,7 +156,7 @@ mod tests {
         tasks,
     };
 
-    /// Solutions as candidates, behind the question in the words that the model was trained with.
+    /// Solutions as candidates, after the question in the words that the model was trained with.
     const CHOICE: &str = r#"
 extends = "wordmath"
 [likelihood]
@@ -146,7 +197,10 @@ option = "{{ option }}"
         let plan = tests::plan(task, problems(), &asking());
         let (made, store) = tests::run_all(&mut model, &plan, 1, &mut |_| ControlFlow::Continue(()));
         assert_eq!(made.unwrap().items, 2);
-        let options = plan.rows[0].asks[0].likelihood.unwrap();
+        let options = match plan.rows[0].asks[0].choosing {
+            Some(Choosing::Likelihood(options)) => options,
+            other => panic!("{other:?}"),
+        };
         for (record, problem) in store.records().iter().zip(problems()) {
             assert_eq!(record.run, "likelihood");
             let mut of = |Candidate { context, text }: &Candidate| {

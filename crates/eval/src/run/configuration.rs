@@ -2,10 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use demask::{DeviceOptions, ModelInfo, Opened};
+use demask::{
+    DeviceOptions, ModelInfo, Opened,
+    methods::spec::{Method, Spec},
+};
 use serde_json::{Map, Value, json};
 
-use super::{Ask, Combination, ModelSpec, Plan, Rehearsed};
+use super::{
+    Ask, Combination, ModelSpec, Plan, Rehearsed, Row,
+    effective::{Table, values},
+};
 use crate::{
     Problem,
     report::{Asked, Outline, RunInfo, TaskInfo},
@@ -13,7 +19,12 @@ use crate::{
 
 /// Returns everything that decides what records say, but not how many of them are wanted, how many are made at a time, or
 /// how fast. `models` has what is known of each row's model.
-pub fn configuration(plan: &Plan, combinations: &[Combination], models: &[Map<String, Value>]) -> Map<String, Value> {
+pub fn configuration(
+    plan: &Plan,
+    rehearsed: &[Rehearsed],
+    combinations: &[Combination],
+    models: &[Map<String, Value>],
+) -> Map<String, Value> {
     let mut configuration = Map::new();
     configuration.insert("seed".to_owned(), plan.seed.into());
     let tasks = plan.tasks.iter().map(|task| {
@@ -25,28 +36,38 @@ pub fn configuration(plan: &Plan, combinations: &[Combination], models: &[Map<St
     });
     configuration.insert("tasks".to_owned(), Value::Object(tasks.collect()));
     let rows = combinations.iter().map(|combination| {
-        let asks = plan.tasks.iter().zip(&plan.rows[combination.row].asks);
+        let asks = plan.rows[combination.row].asks.iter().zip(&rehearsed[combination.row].settings);
+        let asks = plan.tasks.iter().zip(asks);
         let asks: Map<String, Value> =
-            asks.map(|(task, ask)| (task.name.clone(), asked(ask, combination.seed))).collect();
-        (combination.label.clone(), json!({"model": models[combination.row], "tasks": asks}))
+            asks.map(|(task, (ask, settings))| (task.name.clone(), asked(ask, settings, combination.seed))).collect();
+        let mut about = json!({"model": models[combination.row], "tasks": asks});
+        let own = own_methods(&plan.rows[combination.row]);
+        if !own.is_empty() {
+            about["methods"] = Value::Object(own);
+        }
+        (combination.label.clone(), about)
     });
     configuration.insert("rows".to_owned(), Value::Object(rows.collect()));
     configuration
 }
 
-fn asked(ask: &Ask, seed: u64) -> Value {
-    let mut value = json!({
-        "style": ask.wording(),
-        "shots": ask.shots.count(),
-        "exemplars": hexadecimal(fingerprint(ask.shots.pool())),
-        "system": ask.system,
-        "seed": seed,
-    });
-    match &ask.likelihood {
-        Some(likelihood) => value["likelihood"] = json!({"draws": likelihood.draws, "cfg_scale": likelihood.cfg_scale}),
-        None => value["options"] = Value::Object(ask.settings()),
+/// Returns the methods of a row that are none of demask's own, each with the crate that has it: `decoder falls`,
+/// `falls-and-near 0.2.0`.
+fn own_methods(row: &Row) -> Map<String, Value> {
+    fn own<M: Method>(spec: Option<&Spec<M>>) -> Option<(String, Value)> {
+        let spec = spec.filter(|spec| !spec.is_built_in())?;
+        let (package, version) = spec.method().about().of_crate;
+        Some((format!("{} {}", M::WHAT, spec.name()), format!("{package} {version}").into()))
     }
-    value
+    let options = row.asks.iter().map(|ask| &ask.options);
+    options.flat_map(|options| own(options.decoder.as_ref()).into_iter().chain(own(options.cache.as_ref()))).collect()
+}
+
+fn asked(ask: &Ask, settings: &Table, seed: u64) -> Value {
+    let mut settings = values(settings);
+    settings["seed"] = seed.into();
+    settings["exemplars"] = hexadecimal(fingerprint(ask.shots.pool())).into();
+    settings
 }
 
 /// Name of the setting in a results directory: absent where the model has nothing to share.
@@ -100,20 +121,25 @@ pub fn outline(
             available: task.available,
             items: task.problems.len(),
             data: hexadecimal(task.data),
+            note: task.note.clone(),
         }
     });
     let others = others(plan);
     let runs = plan.rows.iter().enumerate().map(|(index, row)| {
-        let asks = plan.tasks.iter().zip(&row.asks);
-        let asked = asks.map(|(task, ask)| {
-            let early_stop = ask.options.stops_early();
+        let asks = plan.tasks.iter().zip(row.asks.iter().zip(&rehearsed[index].settings));
+        let asked = asks.map(|(task, (ask, settings))| {
+            let (early_stop, settings) = (ask.options.stops_early(), settings.clone());
             let (style, shots, metric) = (ask.wording().to_owned(), ask.shots.count(), ask.metric().to_owned());
-            (task.name.clone(), Asked { style, shots, metric, early_stop })
+            (task.name.clone(), Asked { style, shots, metric, early_stop, settings })
         });
-        let own = combinations.iter().filter(|combination| combination.row == index);
+        let own = |again: bool| {
+            let of_row = combinations.iter().filter(move |one| one.row == index && one.again == again);
+            of_row.map(|combination| combination.label.clone()).collect()
+        };
         let label = rehearsed[index].label.clone();
         RunInfo {
-            records: own.map(|combination| combination.label.clone()).collect(),
+            records: own(false),
+            again: own(true),
             guide: row.model.guide().unwrap_or_default().to_owned(),
             baseline: row.baseline,
             others: others[index].clone(),

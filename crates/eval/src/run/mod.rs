@@ -1,17 +1,23 @@
 //! Runs: every row of a plan answers every problem, many at a time, and each answer is judged and kept.
 //!
-//! A [`Spec`] is what a file or the flags of a command ask for, a [`Plan`] is that with its problems. Models are loaded one
-//! after the other, and a row is finished before the next one begins, which begins without prefixes: seconds and peak
-//! memory are its own. Within it, requests join and leave the model's forwards as they come and go; their tokens are those of
-//! one request after the other.
+//! A [`Spec`] is what a file or the flags of a command ask for, a [`Plan`] is that with its problems. Rows take turns: each
+//! answers the same block of items, one row after the other, so that what else the machine does falls on all of them. A block
+//! begins without prefixes. Within it, requests join and leave the model's forwards as they come and go; their tokens are
+//! those of one request after the other. A baseline answers some items once more, right after itself: where that takes another
+//! time, the seconds of the table are no better.
 
+mod changes;
 mod choose;
 mod configuration;
+mod dev;
+mod effective;
 mod file;
+mod made;
 mod plan;
 mod rehearse;
 mod spec;
 mod store;
+mod together;
 pub mod tune;
 mod work;
 
@@ -25,16 +31,32 @@ use demask::{Error, Model, Options};
 use demask_settings::names::UnknownName;
 use thiserror::Error;
 
-use crate::{Record, data::DataError, sandbox::Permission, tasks::WordsError};
+use crate::{Problem, Record, data::DataError, sandbox::Permission, tasks::WordsError};
 
+pub use changes::Changes;
 pub use configuration::{about_model, configuration, fingerprint, outline};
 pub use demask_settings::toml::FileError;
-pub use plan::{Ask, Means, Plan, Row, TaskPlan};
+pub use dev::DevItems;
+pub use effective::{Effective, From, Table, names as setting_names};
+pub use made::{Call, MadeBy, RanOn};
+pub use plan::{Ask, Choosing, Means, Plan, Row, TaskPlan};
 pub use rehearse::{Prepare, Rehearsed, needs};
-pub use spec::{AskOptions, Asking, Heading, ModelSpec, RowSpec, RunOptions, Spec, TaskSpec, task};
-pub use store::{CONFIGURATION, RESULTS, Store, StoreError, read_records};
+pub use spec::{Answering, AskOptions, Asking, Heading, ModelSpec, RowSpec, RunOptions, Spec, TaskSpec, task};
+pub use store::{CONFIGURATION, Peaks, RESULTS, Store, StoreError, read_made, read_records};
+pub use together::together;
 
 use work::Work;
+
+/// Turns of a table, where it has enough items: intervals of speed-ups are over them.
+pub const TURNS: usize = 10;
+/// Items of a turn at least, for each place in a batch.
+const BLOCK: usize = 4;
+/// Of so many items a baseline answers one again.
+const EVERY: usize = 5;
+/// Items from which on a baseline answers some of them again: fewer say nothing of time.
+const MANY: usize = 50;
+/// End of the name of a baseline beside itself.
+const AGAIN: &str = " again";
 
 /// A run that cannot go on.
 #[derive(Debug, Error)]
@@ -62,11 +84,13 @@ pub enum RunError {
         /// Reason of the failure.
         error: Box<Error>,
     },
-    /// Likelihoods of options that a task has not.
-    #[error("task {task} is not asked by likelihood: use `score` generate, or one of {known}")]
+    /// A choice between options that a task has not.
+    #[error("task {task} is not asked by {by}: use `score` generate, or one of {known}")]
     NoOptions {
         /// The task.
         task: &'static str,
+        /// The way of answering.
+        by: &'static str,
         /// Tasks that are.
         known: String,
     },
@@ -139,6 +163,8 @@ pub struct Combination {
     pub row: usize,
     /// The key of its randomness.
     pub seed: u64,
+    /// Records whether it is a baseline beside itself: the same row once more, on some items.
+    pub again: bool,
 }
 
 impl Combination {
@@ -149,20 +175,24 @@ impl Combination {
     pub fn all(plan: &Plan, rehearsed: &[Rehearsed]) -> Result<Vec<Self>, RunError> {
         let mut all: Vec<Self> = Vec::new();
         for (index, (row, Rehearsed { label, .. })) in plan.rows.iter().zip(rehearsed).enumerate() {
-            for &seed in &row.seeds {
+            let again = plan.runs_again(index).then(|| (format!("{label}{AGAIN}"), row.seeds[0], true));
+            let seeds = row.seeds.iter().map(|&seed| {
                 let label = if row.seeds.len() > 1 { format!("{label}, seed={seed}") } else { label.clone() };
+                (label, seed, false)
+            });
+            for (label, seed, again) in seeds.chain(again) {
                 if all.iter().any(|other| other.label == label) {
                     return Err(RunError::Twice(label));
                 }
-                all.push(Self { label, row: index, seed });
+                all.push(Self { label, row: index, seed, again });
             }
         }
         Ok(all)
     }
 
-    /// Returns the options of an answer.
-    pub fn options(&self, ask: &Ask) -> Options {
-        Options { seed: Some(self.seed), ..ask.options.clone() }
+    /// Returns the options of a problem's answer.
+    pub fn options(&self, ask: &Ask, problem: &Problem) -> Options {
+        Options { seed: Some(self.seed), ..ask.options_of(problem) }
     }
 }
 
@@ -190,33 +220,54 @@ pub struct Runs<'a> {
     pub part: Option<&'a BTreeSet<Item>>,
 }
 
-/// Runs what `store` does not hold yet of those rows that this model answers.
+/// A loaded model, and the rows that it answers.
+pub type ModelRows<'a> = (&'a Model, &'a [usize]);
+
+/// Runs what `store` does not hold yet of the rows that these models answer, in turns.
 pub fn run(
-    model: &Model,
-    rows: &[usize],
+    models: &[ModelRows<'_>],
     runs: Runs<'_>,
     store: &mut Store,
     observer: &mut RunObserver<'_>,
 ) -> Result<Made, RunError> {
     let (started, before) = (Instant::now(), store.records().len());
-    for combination in runs.combinations.iter().filter(|combination| rows.contains(&combination.row)) {
-        let pending = runs.pending(combination, store);
-        tell(observer, Happened::Began(combination))?;
-        model.forget_peak_memory();
-        // What another row has left would make this one faster.
-        model.forget_prefixes()?;
-        if !runs.plan.rows[combination.row].model.shares_prefixes() {
-            model.set_prefix_cache(0)?;
+    for turn in 0..runs.turns() {
+        for &(model, rows) in models {
+            for combination in runs.combinations.iter().filter(|combination| rows.contains(&combination.row)) {
+                let mut pending = runs.pending(combination, store);
+                pending.retain(|&item| runs.turn_of(item) == turn);
+                if !pending.is_empty() {
+                    block(model, combination, runs, pending, store, observer)?;
+                }
+            }
         }
-        // Tasks whose options are compared, and those that are answered: a row may have both.
-        let asks = &runs.plan.rows[combination.row].asks;
-        let (chosen, answered) = pending.into_iter().partition(|&(at, _): &Item| asks[at].likelihood.is_some());
-        Work { runs, combination, store: &mut *store, observer: &mut *observer }.choose(model, chosen)?;
-        Work { runs, combination, store: &mut *store, observer: &mut *observer }.answer(model, answered)?;
     }
     // A report of records that are gone would be of nothing.
     store.check()?;
     Ok(Made { items: store.records().len() - before, seconds: started.elapsed().as_secs_f64() })
+}
+
+/// Runs a block of items of a combination.
+fn block(
+    model: &Model,
+    combination: &Combination,
+    runs: Runs<'_>,
+    items: VecDeque<Item>,
+    store: &mut Store,
+    observer: &mut RunObserver<'_>,
+) -> Result<(), RunError> {
+    tell(observer, Happened::Began(combination))?;
+    model.forget_peak_memory();
+    // What another row has left would make this one faster.
+    model.forget_prefixes()?;
+    if !runs.plan.rows[combination.row].model.shares_prefixes() {
+        model.set_prefix_cache(0)?;
+    }
+    // Tasks whose options are compared, and those that are answered: a row may have both.
+    let asks = &runs.plan.rows[combination.row].asks;
+    let (chosen, answered) = items.into_iter().partition(|&(at, _): &Item| asks[at].choosing.is_some());
+    Work::new(runs, combination, store, observer).choose(model, chosen)?;
+    Work::new(runs, combination, store, observer).answer(model, answered)
 }
 
 /// An item: indices of its task and of its problem.
@@ -229,11 +280,26 @@ impl Runs<'_> {
         wanted.map(|combination| self.pending(combination, store).len()).sum()
     }
 
+    /// Returns the number of turns: blocks are a few items for each place in a batch at least, and a lone combination has
+    /// nobody to take turns with.
+    fn turns(&self) -> usize {
+        let most = self.plan.tasks.iter().map(|task| task.problems.len()).max().unwrap_or(0);
+        if self.combinations.len() > 1 { (most / (BLOCK * self.width.max(1))).clamp(1, TURNS) } else { 1 }
+    }
+
+    /// Returns the turn in which an item is answered.
+    fn turn_of(&self, (at, index): Item) -> usize {
+        let count = self.plan.tasks[at].problems.len().max(1);
+        (index * self.turns() / count).min(self.turns() - 1)
+    }
+
     /// Returns the items of a combination that are not there yet, in the order in which they are answered.
     pub fn pending(&self, combination: &Combination, store: &Store) -> VecDeque<Item> {
         let tasks = self.plan.tasks.iter().enumerate();
         let limit = self.plan.rows[combination.row].limit;
-        let items = tasks.flat_map(|(at, task)| (0..task.problems.len().min(limit)).map(move |index| (at, index)));
+        let step = if combination.again { EVERY } else { 1 };
+        let items = tasks
+            .flat_map(|(at, task)| (0..task.problems.len().min(limit)).step_by(step).map(move |index| (at, index)));
         let items = items.filter(|item| self.part.is_none_or(|part| part.contains(item)));
         items.filter(|&(at, index)| !store.has(&combination.label, &self.plan.tasks[at].name, index)).collect()
     }

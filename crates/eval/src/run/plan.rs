@@ -1,6 +1,6 @@
 //! Plan of a run: the items of tasks, the rows that answer them, and each row's prompting of each task.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc};
+use std::{cmp::Reverse, collections::HashMap, path::PathBuf, sync::Arc};
 
 use demask::{LikelihoodOptions, LoadOptions, Options, Prompt, Settings};
 use demask_checkpoint::{HubOptions, Message};
@@ -8,8 +8,8 @@ use demask_settings::{names::UnknownName, toml::Place};
 use serde_json::{Map, Value};
 
 use super::{
-    RunError, fingerprint,
-    spec::{Asking, Heading, ModelSpec, RowSpec, Spec, TaskSpec, at},
+    DevItems, RunError, fingerprint,
+    spec::{Answering, Asking, Heading, ModelSpec, RowSpec, Spec, TaskSpec, at},
 };
 use crate::{
     Problem, Rule, Style, Task,
@@ -17,9 +17,6 @@ use crate::{
     report::Published,
     tasks::{Candidate, Form, WordsError},
 };
-
-/// Name in place of a style's where likelihoods are compared, whose wording is the task's own.
-const LIKELIHOOD: &str = "likelihood";
 
 /// A run with everything that it asks, nothing of it loaded.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +31,8 @@ pub struct Plan {
     pub published: Vec<Published>,
     /// The seed of what no row says: the order of options, rows without seeds.
     pub seed: u64,
+    /// Sets whether baselines answer some items again, so that the table says how good its seconds are.
+    pub again: bool,
 }
 
 /// The items of a task.
@@ -49,6 +48,8 @@ pub struct TaskPlan {
     pub available: usize,
     /// Fingerprint of all of them.
     pub data: u64,
+    /// What a reader must know of the choice of these problems, in a sentence; empty if nothing.
+    pub note: String,
 }
 
 /// A row of the table.
@@ -85,8 +86,31 @@ pub struct Ask {
     pub system: Option<String>,
     /// Options of the decoding, including the task's own length and stop texts.
     pub options: Options,
-    /// Instead of answers, the likelihood of each option, estimated like this.
-    pub likelihood: Option<LikelihoodOptions>,
+    /// Names of the settings that are given, by flags or a file.
+    pub given: Vec<&'static str>,
+    /// Sets whether a problem's schema constrains its answer.
+    pub holds: bool,
+    /// Instead of answers, a choice between the options.
+    pub choosing: Option<Choosing>,
+}
+
+/// How an option is chosen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Choosing {
+    /// By the likelihood of each, estimated like this.
+    Likelihood(LikelihoodOptions),
+    /// By a decision between them.
+    Decision,
+}
+
+impl Choosing {
+    /// Returns the way of answering.
+    pub fn answering(&self) -> Answering {
+        match self {
+            Self::Likelihood(_) => Answering::Likelihood,
+            Self::Decision => Answering::Decision,
+        }
+    }
 }
 
 /// Inputs of a plan.
@@ -99,6 +123,8 @@ pub struct Means<'a> {
     pub limit: Option<usize>,
     /// Records whether programs that a model writes may run.
     pub programs: bool,
+    /// Items that a method was chosen by, which are left out.
+    pub skip: Option<&'a DevItems>,
     /// Sees downloads.
     pub watch: &'a mut Watch<'a>,
 }
@@ -130,7 +156,26 @@ impl Plan {
             let limit = of.limit.unwrap_or(usize::MAX).min(means.limit.unwrap_or(usize::MAX));
             task.problems.truncate(limit);
         }
-        Ok(Self { heading: spec.heading, tasks, rows, published: spec.published, seed })
+        Ok(Self { heading: spec.heading, tasks, rows, published: spec.published, seed, again: false })
+    }
+
+    /// Leaves the longest items of each task, as the first row asks them: their sequences are the largest.
+    ///
+    /// # Errors
+    /// If a prompt cannot be made.
+    pub fn keep_longest(&mut self, count: usize) -> Result<(), RunError> {
+        let Some(row) = self.rows.first() else { return Ok(()) };
+        for (ask, task) in row.asks.iter().zip(&mut self.tasks) {
+            let mut lengths = Vec::new();
+            for (index, problem) in task.problems.iter().enumerate() {
+                lengths.push((Reverse(ask.prompt(problem)?.length()), index));
+            }
+            lengths.sort_unstable();
+            lengths.truncate(count);
+            let problems = std::mem::take(&mut task.problems);
+            task.problems = lengths.iter().map(|&(_, index)| problems[index].clone()).collect();
+        }
+        Ok(())
     }
 
     /// Returns an error as what is wrong with a row of a file, if a file has it.
@@ -138,9 +183,17 @@ impl Plan {
         at(self.rows[row].place.as_ref(), error)
     }
 
+    /// Returns whether a row answers some items again: the baseline of others, where there are enough items.
+    pub(super) fn runs_again(&self, row: usize) -> bool {
+        let is_compared = || self.rows.iter().enumerate().any(|(at, other)| at != row && other.baseline == row);
+        let is_long = || self.tasks.iter().any(|task| task.problems.len() >= super::MANY);
+        let writes = || self.rows[row].asks.iter().all(|ask| ask.choosing.is_none());
+        self.again && is_compared() && is_long() && writes()
+    }
+
     /// Returns whether any answer is a program, which has to run to be judged.
     pub fn runs_programs(&self) -> bool {
-        self.rows.iter().flat_map(|row| &row.asks).any(|ask| ask.likelihood.is_none() && ask.runs_programs())
+        self.rows.iter().flat_map(|row| &row.asks).any(|ask| ask.choosing.is_none() && ask.runs_programs())
     }
 
     /// Returns the rows by what is loaded for them, in the order in which models are first named. Rows without a guide
@@ -169,9 +222,16 @@ impl Plan {
 impl TaskPlan {
     fn load(spec: &TaskSpec, means: &mut Means<'_>) -> Result<Self, RunError> {
         let options = data_options(spec, means.hub, means.seed);
-        let problems = data::load(spec.task, &options, means.watch)?;
+        let mut problems = data::load(spec.task, &options, means.watch)?;
+        let skip = means.skip.filter(|skip| skip.task == spec.task.name);
+        let skipped = skip.map_or(0, |skip| skip.leave_out(&mut problems));
+        let note = if skipped == 0 {
+            String::new()
+        } else {
+            format!("{skipped} items that a method was chosen by are left out")
+        };
         let data = fingerprint(&problems);
-        Ok(Self { name: spec.name.clone(), task: spec.task, available: problems.len(), data, problems })
+        Ok(Self { name: spec.name.clone(), task: spec.task, available: problems.len(), data, note, problems })
     }
 }
 
@@ -193,12 +253,11 @@ impl Row {
         let mut asks = Vec::new();
         for (place, asking) in row.asks.iter().enumerate() {
             let (task, spec) = (&tasks[place], &specs[place]);
-            let by_likelihood = asking.by_likelihood()?;
-            let style = style(task.task, asking, by_likelihood, means.programs)?;
-            let own = match task.task.likelihood {
-                Some(likelihood) if by_likelihood => likelihood.shots,
-                _ if by_likelihood => 0,
-                _ => style.shots,
+            let answering = asking.answering()?;
+            let style = style(task.task, asking, answering, means.programs)?;
+            let own = match answering {
+                Answering::Likelihood => task.task.likelihood.map_or(0, |likelihood| likelihood.shots),
+                Answering::Generate | Answering::Decision => style.shots,
             };
             let wanted = asking.ask.shots.unwrap_or(own);
             if wanted == 0 && asking.ask.shots_file.is_some() {
@@ -213,7 +272,12 @@ impl Row {
                     free.insert(Arc::new(shots)).clone()
                 }
             };
-            asks.push(Ask::of(task.task, style, shots, asking, by_likelihood)?);
+            asks.push(Ask::of(task.task, style, shots, asking)?);
+        }
+        let has_schema = |task: &TaskPlan| task.problems.iter().any(|problem| problem.schema.is_some());
+        if row.asks.iter().any(|asking| asking.ask.free_form == Some(true)) && !tasks.iter().any(has_schema) {
+            let told = "`free_form` has no meaning where no problem has a schema that constrains its answer: omit it";
+            return Err(RunError::Asking(told.to_owned()));
         }
         let seeds = if row.seeds.is_empty() { vec![means.seed] } else { row.seeds.clone() };
         let (name, values, model) = (row.name.clone(), row.values.clone(), row.model.clone());
@@ -226,11 +290,8 @@ impl RowSpec {
     /// Refuses what is known to be wrong without data.
     fn check(&self, tasks: &[TaskSpec], programs: bool) -> Result<(), RunError> {
         for (asking, task) in self.asks.iter().zip(tasks) {
-            let by_likelihood = asking.by_likelihood()?;
-            style(task.task, asking, by_likelihood, programs)?;
-            if by_likelihood {
-                likelihood(asking)?;
-            }
+            style(task.task, asking, asking.answering()?, programs)?;
+            choosing(asking)?;
         }
         Ok(())
     }
@@ -240,7 +301,7 @@ impl RowSpec {
 fn style(
     task: &'static Task,
     asking: &Asking,
-    by_likelihood: bool,
+    answering: Answering,
     programs: bool,
 ) -> Result<&'static Style, RunError> {
     let name = asking.ask.prompt_style.as_deref();
@@ -250,7 +311,7 @@ fn style(
         UnknownName { what: "prompt style", found: name.unwrap_or_default().to_owned(), known }
     })?;
     let refused = |told: String| Err(RunError::Asking(told));
-    if by_likelihood {
+    if answering == Answering::Likelihood {
         let words = [("prompt_style", name.is_some()), ("system", asking.ask.system.is_some())];
         return match words.iter().find(|(_, given)| *given) {
             Some((name, _)) => refused(format!(
@@ -278,15 +339,23 @@ impl Ask {
         style: &'static Style,
         shots: Arc<Shots>,
         asking: &Asking,
-        by_likelihood: bool,
     ) -> Result<Self, RunError> {
-        let likelihood = by_likelihood.then(|| likelihood(asking)).transpose()?;
+        let choosing = choosing(asking)?;
         let mut options = asking.options.clone();
-        if likelihood.is_none() {
+        if choosing.is_none() {
             options.gen_length.get_or_insert(task.gen_length);
             options.stop.get_or_insert_default().extend(style.stop.iter().map(|&stop| stop.to_owned()));
         }
-        Ok(Self { task, style, shots, system: asking.ask.system.clone(), options, likelihood })
+        let given = [asking.ask.given(), asking.options.given()].concat();
+        // Another constraint of the row takes the place of the schemas.
+        let holds = asking.ask.free_form != Some(true) && !options.has_constraint();
+        Ok(Self { task, style, shots, system: asking.ask.system.clone(), options, given, holds, choosing })
+    }
+
+    /// Returns the options of a problem's answer: those of all, and its schema as the form of the answer.
+    pub fn options_of(&self, problem: &Problem) -> Options {
+        let schema = problem.schema.as_ref().filter(|_| self.holds).and_then(|schema| schema.parse().ok());
+        Options { json_schema: schema.or_else(|| self.options.json_schema.clone()), ..self.options.clone() }
     }
 
     /// Returns the prompt of a problem.
@@ -295,9 +364,9 @@ impl Ask {
     /// If the task's words cannot be made of it.
     pub fn prompt(&self, problem: &Problem) -> Result<Prompt, WordsError> {
         let mut prompt = self.style.prompt(problem, &self.shots.of(problem))?;
-        if let (Some(system), Prompt::Chat(messages)) = (&self.system, &mut prompt) {
-            messages.retain(|message| message.role != "system");
-            messages.insert(0, Message::new("system", system));
+        if let (Some(system), Prompt::Chat(chat)) = (&self.system, &mut prompt) {
+            chat.messages.retain(|message| message.role != "system");
+            chat.messages.insert(0, Message::new("system", system));
         }
         Ok(prompt)
     }
@@ -325,34 +394,47 @@ impl Ask {
 
     /// Returns the name of the wording.
     pub fn wording(&self) -> &'static str {
-        if self.likelihood.is_some() { LIKELIHOOD } else { self.style.name }
+        match self.choosing {
+            Some(Choosing::Likelihood(_)) => Answering::Likelihood.name(),
+            Some(Choosing::Decision) | None => self.style.name,
+        }
     }
 
     /// Returns what harnesses call its accuracy.
     pub fn metric(&self) -> &'static str {
-        match (self.likelihood, self.style.rule) {
+        match (self.choosing, self.style.rule) {
             (Some(_), _) => "acc",
             (None, Rule::Program) => "pass@1",
             (None, Rule::Overlap) => "f1",
+            (None, Rule::Json) => "json_match",
             (None, _) => "exact_match",
         }
     }
 }
 
-/// Options by which a likelihood is estimated, unless requested otherwise.
-fn likelihood(asking: &Asking) -> Result<LikelihoodOptions, RunError> {
-    let meaningless = |name: &&str| !["cfg_scale", "seed"].contains(name);
-    if let Some(name) = asking.options.given().into_iter().find(meaningless) {
+/// How an option is chosen, where no answer is written.
+fn choosing(asking: &Asking) -> Result<Option<Choosing>, RunError> {
+    let answering = asking.answering()?;
+    let meaning: &[&str] = match answering {
+        Answering::Generate => return Ok(None),
+        Answering::Likelihood => &["cfg_scale", "seed"],
+        Answering::Decision => &["seed"],
+    };
+    if let Some(name) = asking.options.given().into_iter().find(|name| !meaning.contains(name)) {
         return Err(RunError::Asking(format!(
-            "`{name}` has no meaning with `score` likelihood, which decodes nothing: omit it"
+            "`{name}` has no meaning with `score` {}, which decodes nothing: omit it",
+            answering.name()
         )));
     }
+    if answering == Answering::Decision {
+        return Ok(Some(Choosing::Decision));
+    }
     let defaults = LikelihoodOptions::default();
-    Ok(LikelihoodOptions {
+    Ok(Some(Choosing::Likelihood(LikelihoodOptions {
         draws: asking.ask.likelihood_draws(),
         cfg_scale: asking.options.cfg_scale.unwrap_or(defaults.cfg_scale),
         ..defaults
-    })
+    })))
 }
 
 #[cfg(test)]
@@ -366,7 +448,7 @@ mod tests {
         let task = tasks::find(task).unwrap();
         let ask = AskOptions { system: system.map(str::to_owned), ..AskOptions::default() };
         let asking = Asking { ask, ..Asking::default() };
-        Ask::of(task, &task.styles[0], Arc::default(), &asking, false).unwrap()
+        Ask::of(task, &task.styles[0], Arc::default(), &asking).unwrap()
     }
 
     fn problem() -> Problem {
@@ -381,7 +463,7 @@ mod tests {
     #[test]
     fn a_system_message_stands_before_the_question() {
         let turns = vec![Message::new("system", "Be brief."), Message::new("user", "What is wet?")];
-        assert_eq!(ask("wordmath", Some("Be brief.")).prompt(&problem()), Ok(Prompt::Chat(turns)));
+        assert_eq!(ask("wordmath", Some("Be brief.")).prompt(&problem()), Ok(turns.into()));
     }
 
     #[test]

@@ -2,12 +2,15 @@
 
 use std::cmp::Reverse;
 
-use demask::{Error, Options, Prompt, Request};
+use demask::{Chosen, Error, Options, Prompt, Request};
 use demask_decode::Session;
 use demask_step::Need;
 
-use super::{Ask, Plan, Row, RunError, TaskPlan, choose};
-use crate::tasks::TASKS;
+use super::{
+    Answering, Ask, Plan, Row, RunError, TaskPlan,
+    effective::{Table, effective},
+};
+use crate::{Task, tasks::TASKS};
 
 /// A row that was found to be possible: its name, and what its sequences need.
 #[derive(Debug, Clone)]
@@ -17,6 +20,8 @@ pub struct Rehearsed {
     pub label: String,
     /// The sequences of the longest prompt, and the guide's for it.
     pub needs: Vec<Need>,
+    /// Settings on each task, in the order of the tasks.
+    pub settings: Vec<Table>,
 }
 
 /// Gets a prompt ready to be answered: [`Opened::prepare`](demask::Opened::prepare) of a model whose weights
@@ -35,18 +40,21 @@ impl Plan {
 }
 
 fn rehearse(row: &Row, tasks: &[TaskPlan], prepare: &Prepare<'_>) -> Result<Rehearsed, RunError> {
-    let (mut methods, mut needs) = (String::new(), Vec::new());
+    let (mut methods, mut needs, mut settings) = (String::new(), Vec::new(), Vec::new());
     for (ask, task) in row.asks.iter().zip(tasks) {
-        if ask.likelihood.is_some() {
-            if ask.task.likelihood.is_none() {
-                return Err(RunError::NoOptions { task: ask.task.name, known: asked_by_likelihood() });
+        if let Some(choosing) = &ask.choosing {
+            let by = choosing.answering();
+            if !can_be_asked(ask.task, by) {
+                return Err(RunError::NoOptions { task: ask.task.name, by: by.name(), known: asked_by(by) });
             }
-            choose::LABEL.clone_into(&mut methods);
+            by.name().clone_into(&mut methods);
+            settings.push(effective(row, ask, None));
             continue;
         }
         let refused = |error| RunError::Row { row: row.told(), task: task.name.clone(), error: Box::new(error) };
         let prompts = task.problems.iter().map(|problem| ask.prompt(problem)).collect::<Result<_, _>>()?;
         let answer = longest(prepare, ask, prompts, row.seeds[0]).map_err(refused)?;
+        settings.push(effective(row, ask, Chosen::of(&answer)));
         if let Some((decoder, cache)) = answer.session().map(Session::methods) {
             methods = format!("{decoder}, cache {cache}");
         }
@@ -54,7 +62,7 @@ fn rehearse(row: &Row, tasks: &[TaskPlan], prepare: &Prepare<'_>) -> Result<Rehe
             needs = answer.job().needs().to_vec();
         }
     }
-    Ok(Rehearsed { label: row.label(&methods), needs })
+    Ok(Rehearsed { label: row.label(&methods), needs, settings })
 }
 
 impl Row {
@@ -78,9 +86,17 @@ impl Row {
     }
 }
 
-/// The tasks whose options can be compared by likelihood.
-fn asked_by_likelihood() -> String {
-    let tasks = TASKS.iter().filter(|task| task.likelihood.is_some()).map(|task| task.name);
+fn can_be_asked(task: &Task, by: Answering) -> bool {
+    match by {
+        Answering::Generate => true,
+        Answering::Likelihood => task.likelihood.is_some(),
+        Answering::Decision => task.decision.is_some(),
+    }
+}
+
+/// The tasks whose options can be chosen like this.
+fn asked_by(by: Answering) -> String {
+    let tasks = TASKS.iter().filter(|task| can_be_asked(task, by)).map(|task| task.name);
     tasks.collect::<Vec<_>>().join(", ")
 }
 

@@ -8,6 +8,9 @@ use demask_settings::{names::UnknownName, settings, toml::Place};
 use super::RunError;
 use crate::{Task, report::Published, tasks};
 
+/// Name of the built-in model.
+pub(super) const DEMO: &str = "demo";
+
 /// Request for a run.
 #[derive(Debug, Clone, Default)]
 pub struct Spec {
@@ -88,8 +91,10 @@ settings! {
         prompt_style: String, "NAME" or "the task's first style";
         /// System message, in the place of the wording's own.
         system: String, "TEXT";
-        /// Way of answering: generate (answers are written), likelihood (of each option, in multiple choice).
+        /// Way of answering: generate (answers are written), likelihood (of each option, in multiple choice), decision (between the options).
         score: String, "NAME" or "generate";
+        /// Let answers have any form, where the task's problems have schemas that would constrain them.
+        free_form: bool, "";
         /// Masks drawn for the likelihood of an option.
         likelihood_draws: usize = LikelihoodOptions::default().draws, "N";
     }
@@ -125,23 +130,49 @@ pub struct Asking {
     pub options: Options,
 }
 
+/// Way of answering.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answering {
+    /// Answers are written.
+    Generate,
+    /// The likelihoods of the options are compared.
+    Likelihood,
+    /// The model decides between the options.
+    Decision,
+}
+
+impl Answering {
+    /// All ways.
+    pub const ALL: [Self; 3] = [Self::Generate, Self::Likelihood, Self::Decision];
+
+    /// Returns the name that `score` takes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Generate => "generate",
+            Self::Likelihood => "likelihood",
+            Self::Decision => "decision",
+        }
+    }
+}
+
 impl Asking {
-    /// Returns whether options are compared instead of answers written.
-    pub fn by_likelihood(&self) -> Result<bool, RunError> {
-        let by_likelihood = match self.ask.score.as_deref() {
-            None | Some("generate") => false,
-            Some("likelihood") => true,
-            Some(found) => {
-                let known = vec!["generate", "likelihood"];
-                return Err(UnknownName { what: "score", found: found.to_owned(), known }.into());
+    /// Returns the way of answering.
+    ///
+    /// # Errors
+    /// If its name is unknown, or the number of draws does not go with it.
+    pub fn answering(&self) -> Result<Answering, RunError> {
+        let found = self.ask.score.as_deref().unwrap_or(Answering::Generate.name());
+        let known = || Answering::ALL.map(Answering::name).to_vec();
+        let unknown = || UnknownName { what: "score", found: found.to_owned(), known: known() };
+        let answering = Answering::ALL.into_iter().find(|one| one.name() == found).ok_or_else(unknown)?;
+        match (answering, self.ask.likelihood_draws) {
+            (Answering::Likelihood, Some(0)) => {
+                Err(RunError::Asking("`likelihood_draws` is 0, expected at least 1".to_owned()))
             }
-        };
-        match (by_likelihood, self.ask.likelihood_draws) {
-            (false, Some(_)) => {
+            (Answering::Generate | Answering::Decision, Some(_)) => {
                 Err(RunError::Asking("`likelihood_draws` goes with `score` likelihood: omit it".to_owned()))
             }
-            (true, Some(0)) => Err(RunError::Asking("`likelihood_draws` is 0, expected at least 1".to_owned())),
-            _ => Ok(by_likelihood),
+            _ => Ok(answering),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! at all, and `run.json`, which says what they are of. A run that was ended at any moment goes on where it was.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Write},
     path::{Path, PathBuf},
@@ -12,6 +12,7 @@ use demask_figures::files::{WriteError, write_whole};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use super::{Call, MadeBy};
 use crate::Record;
 
 /// Name of the file with the records.
@@ -20,9 +21,16 @@ pub const RESULTS: &str = "results.jsonl";
 pub const CONFIGURATION: &str = "run.json";
 
 /// Version of [`CONFIGURATION`]: of its fields, and of how models and data are identified in it.
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 /// Key of the version.
 const VERSION_KEY: &str = "version";
+/// Key of what made the results.
+const MADE_KEY: &str = "made";
+/// Key of the memory of rows.
+const PEAKS_KEY: &str = "peak_memory";
+
+/// Largest resident memory of a process that answered a row alone, in bytes: by the row's first name in records, and by task.
+pub type Peaks = BTreeMap<String, BTreeMap<String, u64>>;
 
 /// A results directory that cannot be used.
 #[derive(Debug, Error)]
@@ -140,6 +148,14 @@ pub struct Store {
     records: Vec<Record>,
     /// Run, task and index of each record.
     known: HashSet<(String, String, usize)>,
+    /// What describes them, as their file has it.
+    description: Map<String, Value>,
+    /// What made them, if all that did is known.
+    made: Option<MadeBy>,
+    /// Memory of the rows that were measured.
+    peaks: Peaks,
+    /// Records whether this call is the last one of those.
+    called: bool,
 }
 
 /// The file with the records.
@@ -158,8 +174,13 @@ impl Store {
     }
 
     /// Opens a results directory, or makes it, for the run that `configuration` describes, and reads what is there. A
-    /// last line without an end is what a kill left of a record: it is dropped.
-    pub fn open(directory: &Path, configuration: &Map<String, Value>) -> Result<Self, StoreError> {
+    /// last line without an end is what a kill left of a record: it is dropped. `made` is what is going to make records; without
+    /// it the directory does not say what made any.
+    pub fn open(
+        directory: &Path,
+        configuration: &Map<String, Value>,
+        made: Option<&MadeBy>,
+    ) -> Result<Self, StoreError> {
         if directory.is_file() {
             return Err(StoreError::NotADirectory { path: directory.to_owned() });
         }
@@ -174,12 +195,14 @@ impl Store {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(failed("read", &path))?;
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-        settle(directory, configuration, whole == 0)?;
+        let (earlier, peaks) = settle(directory, configuration, made, whole == 0)?;
         if whole < bytes.len() {
             file.set_len(whole as u64).map_err(failed("write", &path))?;
         }
         bytes.truncate(whole);
-        let mut store = Self::default();
+        let made = made.filter(|_| whole == 0 || earlier.is_some());
+        let made = made.map(|made| made.after(earlier.unwrap_or_default()));
+        let mut store = Self { description: versioned(configuration), made, peaks, ..Self::default() };
         for (index, record) in records_of(&path, bytes)?.into_iter().enumerate() {
             if !store.remember(record) {
                 let error = "it repeats an earlier one".to_owned();
@@ -187,7 +210,76 @@ impl Store {
             }
         }
         store.file = Some(Kept { path, file, length: whole as u64 });
+        store.describe()?;
         Ok(store)
+    }
+
+    /// Remembers that a call begins to make records; of a call that has begun nothing changes.
+    pub fn begin(&mut self, command: impl FnOnce() -> String) -> Result<(), StoreError> {
+        if !self.called
+            && let Some(made) = &mut self.made
+        {
+            made.calls.push(Call::begin(command()));
+            self.called = true;
+            return self.describe();
+        }
+        Ok(())
+    }
+
+    /// Remembers that the call has made its records, if it made any.
+    pub fn end(&mut self) -> Result<(), StoreError> {
+        if self.called
+            && let Some(call) = self.made.as_mut().and_then(|made| made.calls.last_mut())
+        {
+            call.end();
+            return self.describe();
+        }
+        Ok(())
+    }
+
+    /// Returns what made the records, if all that did is known.
+    pub fn made(&self) -> Option<&MadeBy> {
+        self.made.as_ref()
+    }
+
+    /// Remembers the largest resident memory, in bytes, of a process that answered a row's task alone.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn measured(&mut self, run: &str, task: &str, peak: u64) -> Result<(), StoreError> {
+        self.peaks.entry(run.to_owned()).or_default().insert(task.to_owned(), peak);
+        self.describe()
+    }
+
+    /// Returns the memory of the rows that were measured.
+    pub fn peaks(&self) -> &Peaks {
+        &self.peaks
+    }
+
+    /// Writes what describes the records where that is not what is there.
+    fn describe(&self) -> Result<(), StoreError> {
+        let Some(directory) = self.directory() else { return Ok(()) };
+        let mut description = self.description.clone();
+        if let Some(made) = &self.made {
+            let made = serde_json::to_value(made).map_err(io::Error::from);
+            description.insert(MADE_KEY.to_owned(), made.map_err(failed("write", directory))?);
+        }
+        if !self.peaks.is_empty() {
+            let peaks = serde_json::to_value(&self.peaks).map_err(io::Error::from);
+            description.insert(PEAKS_KEY.to_owned(), peaks.map_err(failed("write", directory))?);
+        }
+        let path = directory.join(CONFIGURATION);
+        let text = serde_json::to_string_pretty(&description).map_err(io::Error::from);
+        let text = text.map_err(failed("write", &path))? + "\n";
+        if fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
+            return Ok(());
+        }
+        // Whole or not at all: half a configuration would lock the directory up.
+        write_whole(&path, text.as_bytes()).map_err(|WriteError { path, error }| StoreError::Io {
+            what: "write",
+            path,
+            error,
+        })
     }
 
     /// Reports whether an item is there.
@@ -315,42 +407,52 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreErr
     move |error| StoreError::Io { what, path, error }
 }
 
-/// Compares a directory's configuration with this run's, or writes it where nothing is yet.
-fn settle(directory: &Path, configuration: &Map<String, Value>, empty: bool) -> Result<(), StoreError> {
+/// Returns what made the records of a directory, if that is known, and the memory of the rows that were measured.
+pub fn read_made(directory: &Path) -> (Option<MadeBy>, Peaks) {
+    let text = fs::read_to_string(directory.join(CONFIGURATION)).unwrap_or_default();
+    take_made(&mut serde_json::from_str(&text).unwrap_or_default())
+}
+
+/// Takes out of a configuration what it has beside the description of a run.
+fn take_made(configuration: &mut Map<String, Value>) -> (Option<MadeBy>, Peaks) {
+    let mut take = |key: &str| configuration.remove(key).unwrap_or_default();
+    let (made, peaks) = (take(MADE_KEY), take(PEAKS_KEY));
+    (serde_json::from_value(made).ok(), serde_json::from_value(peaks).unwrap_or_default())
+}
+
+/// Compares a directory's configuration, and what made its records, with this run's. Returns what made them, if that is known,
+/// and the memory of the rows that were measured.
+fn settle(
+    directory: &Path,
+    configuration: &Map<String, Value>,
+    made: Option<&MadeBy>,
+    empty: bool,
+) -> Result<(Option<MadeBy>, Peaks), StoreError> {
+    if empty {
+        return Ok((None, Peaks::new()));
+    }
     let path = directory.join(CONFIGURATION);
     let configuration = &versioned(configuration);
     let unknown = || StoreError::Unknown { directory: directory.to_owned() };
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => Some(text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(failed("read", &path)(error)),
-    };
-    let was = text.as_deref().map(serde_json::from_str::<Map<String, Value>>);
-    match was {
-        Some(Ok(was)) if !empty && was.get(VERSION_KEY) != configuration.get(VERSION_KEY) => {
-            // The first version did not say so.
-            let found = was.get(VERSION_KEY).cloned().unwrap_or(1.into());
-            return Err(StoreError::Version { directory: directory.to_owned(), found });
-        }
-        Some(Ok(was)) => match difference(&grown(&was, configuration), &through_text(configuration)) {
-            None if difference(&was, &through_text(configuration)).is_none() => return Ok(()),
-            Some((field, was, is)) if !empty => {
-                return Err(StoreError::Another { directory: directory.to_owned(), field, was, is });
-            }
-            // Rows or tasks are new, or nothing was made under it.
-            _ => {}
-        },
-        Some(Err(_)) | None if !empty => return Err(unknown()),
-        _ => {}
+    let another = |(field, was, is)| StoreError::Another { directory: directory.to_owned(), field, was, is };
+    let text = fs::read_to_string(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => unknown(),
+        _ => failed("read", &path)(error),
+    })?;
+    let mut was: Map<String, Value> = serde_json::from_str(&text).map_err(|_| unknown())?;
+    if was.get(VERSION_KEY) != configuration.get(VERSION_KEY) {
+        // The first version did not say so.
+        let found = was.get(VERSION_KEY).cloned().unwrap_or(1.into());
+        return Err(StoreError::Version { directory: directory.to_owned(), found });
     }
-    let text = serde_json::to_string_pretty(configuration).map_err(io::Error::from);
-    let written = text.map_err(failed("write", &path))?;
-    // Whole or not at all: half a configuration would lock the directory up.
-    write_whole(&path, (written + "\n").as_bytes()).map_err(|WriteError { path, error }| StoreError::Io {
-        what: "write",
-        path,
-        error,
-    })
+    let (earlier, peaks) = take_made(&mut was);
+    if let Some(differing) = difference(&grown(&was, configuration), &through_text(configuration)) {
+        return Err(another(differing));
+    }
+    if let Some((field, was, is)) = earlier.as_ref().zip(made).and_then(|(was, is)| was.difference(is)) {
+        return Err(another((field.to_owned(), was, is)));
+    }
+    Ok((earlier, peaks))
 }
 
 /// Names of what a run may have more of than it had: tasks, rows, tasks of rows.
@@ -419,8 +521,10 @@ fn difference(was: &Map<String, Value>, is: &Map<String, Value>) -> Option<(Stri
 mod tests {
     use serde_json::json;
 
+    use std::collections::BTreeMap;
+
     use super::*;
-    use crate::Verdict;
+    use crate::{Verdict, run::RanOn};
 
     fn record(index: usize) -> Record {
         Record {
@@ -443,14 +547,14 @@ mod tests {
     }
 
     fn refused(directory: &Path, configuration: &Map<String, Value>) -> String {
-        let text = Store::open(directory, configuration).unwrap_err().to_string();
+        let text = Store::open(directory, configuration, None).unwrap_err().to_string();
         text.replace(directory.to_str().unwrap(), "D")
     }
 
     #[test]
     fn records_are_there_after_the_end_and_a_torn_one_is_not() {
         let directory = tempfile::tempdir().unwrap();
-        let mut store = Store::open(directory.path(), &configuration(0)).unwrap();
+        let mut store = Store::open(directory.path(), &configuration(0), None).unwrap();
         store.add(record(0)).unwrap();
         store.add(record(2)).unwrap();
         drop(store);
@@ -458,20 +562,20 @@ mod tests {
         let whole = fs::read(&path).unwrap();
         for torn in [&b"{\"run\""[..], b"\xc3", b"{}"] {
             fs::write(&path, [&whole[..], torn].concat()).unwrap();
-            let mut store = Store::open(directory.path(), &configuration(0)).unwrap();
+            let mut store = Store::open(directory.path(), &configuration(0), None).unwrap();
             assert_eq!(store.records(), [record(0), record(2)]);
             assert!(store.has("static, cache none", "t", 2) && !store.has("static, cache none", "t", 1));
             store.add(record(1)).unwrap();
             drop(store);
             assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 3);
-            assert_eq!(Store::open(directory.path(), &configuration(0)).unwrap().records().len(), 3);
+            assert_eq!(Store::open(directory.path(), &configuration(0), None).unwrap().records().len(), 3);
         }
     }
 
     #[test]
     fn another_runs_directory_is_refused() {
         let directory = tempfile::tempdir().unwrap();
-        let mut store = Store::open(directory.path(), &configuration(0)).unwrap();
+        let mut store = Store::open(directory.path(), &configuration(0), None).unwrap();
         let busy = "another run writes to D: wait for it, or name another `out`";
         assert_eq!(refused(directory.path(), &configuration(0)), busy);
         store.add(record(0)).unwrap();
@@ -491,10 +595,10 @@ mod tests {
         let with = |rows: Value| Map::from_iter([("seed".to_owned(), json!(0)), ("rows".to_owned(), rows)]);
         let one = with(json!({"a": {"model": "m", "tasks": {"t": 1}}}));
         let two = with(json!({"a": {"model": "m", "tasks": {"t": 1, "u": 2}}, "b": {"model": "n"}}));
-        let mut store = Store::open(directory.path(), &one).unwrap();
+        let mut store = Store::open(directory.path(), &one, None).unwrap();
         store.add(record(0)).unwrap();
         drop(store);
-        assert_eq!(Store::open(directory.path(), &two).unwrap().records().len(), 1);
+        assert_eq!(Store::open(directory.path(), &two, None).unwrap().records().len(), 1);
         assert!(refused(directory.path(), &one).contains("rows.a.tasks.u was 2 and is not given"));
         let changed = with(json!({"a": {"model": "m", "tasks": {"t": 1, "u": 2}}, "b": {"model": "o"}}));
         assert!(refused(directory.path(), &changed).contains("rows.b.model was \"n\" and is \"o\""));
@@ -518,7 +622,7 @@ mod tests {
         ];
         for (what, harm) in harms {
             let directory = tempfile::tempdir().unwrap();
-            let mut store = Store::open(directory.path(), &configuration(0)).unwrap();
+            let mut store = Store::open(directory.path(), &configuration(0), None).unwrap();
             store.add(record(0)).unwrap();
             store.check().unwrap();
             harm(directory.path());
@@ -537,7 +641,7 @@ mod tests {
     #[test]
     fn a_line_of_another_process_is_kept_to_the_letter() {
         let directory = tempfile::tempdir().unwrap();
-        let mut store = Store::open(directory.path(), &configuration(0)).unwrap();
+        let mut store = Store::open(directory.path(), &configuration(0), None).unwrap();
         // A float that other digits could stand for.
         let line =
             serde_json::to_string(&record(1)).unwrap().replace(r#"{"nfe":2}"#, r#"{"nfe":2,"x":1.10000000000000009}"#);
@@ -548,7 +652,7 @@ mod tests {
         }
         drop(store);
         assert_eq!(fs::read_to_string(directory.path().join(RESULTS)).unwrap(), line + "\n");
-        assert_eq!(Store::open(directory.path(), &configuration(0)).unwrap().records().len(), 1);
+        assert_eq!(Store::open(directory.path(), &configuration(0), None).unwrap().records().len(), 1);
     }
 
     #[test]
@@ -559,13 +663,13 @@ mod tests {
             configuration.insert("options".to_owned(), options);
             configuration
         };
-        let mut store = Store::open(directory.path(), &with(json!({"steps": 8, "old": false}))).unwrap();
+        let mut store = Store::open(directory.path(), &with(json!({"steps": 8, "old": false})), None).unwrap();
         store.add(record(0)).unwrap();
         drop(store);
         let more = json!({"steps": 8, "switch": false, "number": null, "texts": []});
-        assert_eq!(Store::open(directory.path(), &with(more)).unwrap().records().len(), 1);
+        assert_eq!(Store::open(directory.path(), &with(more), None).unwrap().records().len(), 1);
         let on = refused(directory.path(), &with(json!({"steps": 8, "switch": true})));
-        assert!(on.contains("options.switch was not given and is true"), "{on}");
+        assert!(on.contains("options.switch was false and is true"), "{on}");
         // Two objects that say the same in other words hide nothing behind them.
         let later = with(json!({"steps": 8}));
         let later: Map<_, _> = later.into_iter().chain([("seed".to_owned(), json!(3))]).collect();
@@ -575,28 +679,78 @@ mod tests {
     #[test]
     fn a_directory_of_another_version_is_refused() {
         let directory = tempfile::tempdir().unwrap();
-        let mut store = Store::open(directory.path(), &configuration(0)).unwrap();
+        let mut store = Store::open(directory.path(), &configuration(0), None).unwrap();
         store.add(record(0)).unwrap();
         drop(store);
         let path = directory.path().join(CONFIGURATION);
         let text = fs::read_to_string(&path).unwrap();
-        assert!(text.starts_with("{\n  \"version\": 4,"), "{text}");
+        assert!(text.starts_with("{\n  \"version\": 5,"), "{text}");
         for (other, found) in [("", "1"), ("\"version\": 7,", "7")] {
-            fs::write(&path, text.replace("\"version\": 4,", other)).unwrap();
+            fs::write(&path, text.replace("\"version\": 5,", other)).unwrap();
             let told = "D holds results of another version of demask";
             let told = format!("{told} (run.json has version {found}, expected {VERSION}): name another `out`");
             assert_eq!(refused(directory.path(), &configuration(0)), told);
         }
-        fs::write(&path, text.replace("\"version\": 4,", "")).unwrap();
+        fs::write(&path, text.replace("\"version\": 5,", "")).unwrap();
         fs::write(directory.path().join(RESULTS), "").unwrap();
-        assert!(Store::open(directory.path(), &configuration(0)).unwrap().records().is_empty());
+        assert!(Store::open(directory.path(), &configuration(0), None).unwrap().records().is_empty());
+    }
+
+    /// A directory of one machine was continued by another program, batch and number of threads, in one row.
+    #[test]
+    fn the_memory_of_rows_is_kept_and_is_no_difference() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = Store::open(directory.path(), &configuration(0), None).unwrap();
+        store.add(record(0)).unwrap();
+        store.measured("static", "sums", 5 << 20).unwrap();
+        drop(store);
+        let mut store = Store::open(directory.path(), &configuration(0), None).unwrap();
+        store.measured("static", "more sums", 6 << 20).unwrap();
+        let tasks = BTreeMap::from([("sums".to_owned(), 5 << 20), ("more sums".to_owned(), 6 << 20)]);
+        let expected = Peaks::from([("static".to_owned(), tasks)]);
+        assert_eq!((store.peaks(), read_made(directory.path())), (&expected, (None, expected.clone())));
+    }
+
+    #[test]
+    fn nothing_continues_what_another_program_or_batch_has_made() {
+        let directory = tempfile::tempdir().unwrap();
+        let on =
+            |threads| BTreeMap::from([("a".to_owned(), RanOn { device: "cpu".into(), tier: "avx2".into(), threads })]);
+        let made = MadeBy { version: "1".into(), executable: "e".into(), batch: 1, rows: on(1), ..MadeBy::default() };
+        let open = |made: Option<&MadeBy>| Store::open(directory.path(), &configuration(0), made);
+        let mut store = open(Some(&made)).unwrap();
+        store.begin(|| "first".to_owned()).unwrap();
+        store.begin(|| "no second call of the same program".to_owned()).unwrap();
+        store.add(record(0)).unwrap();
+        store.end().unwrap();
+        drop(store);
+        for (other, told) in [
+            (MadeBy { batch: 16, ..made.clone() }, "batch was 1 and is 16"),
+            (MadeBy { executable: "f".into(), ..made.clone() }, "executable was e and is f"),
+            (MadeBy { rows: on(2), ..made.clone() }, "threads was 1 and is 2"),
+            (MadeBy { processor: "p".into(), ..made.clone() }, "processor was  and is p"),
+        ] {
+            let refused = open(Some(&other)).unwrap_err();
+            assert!(refused.is_usage() && refused.to_string().contains(told), "{refused}");
+            assert!(refused.to_string().ends_with(": repeat that call, or name another `out`"), "{refused}");
+        }
+        let mut store = open(Some(&made)).unwrap();
+        store.begin(|| "again".to_owned()).unwrap();
+        drop(store);
+        let calls = read_made(directory.path()).0.unwrap().calls;
+        let told: Vec<_> = calls.iter().map(|call| (call.command.as_str(), call.ended.is_some())).collect();
+        assert_eq!(told, [("first", true), ("again", false)]);
+        // Nothing is said of records that others may have made.
+        drop(open(None).unwrap());
+        assert_eq!(read_made(directory.path()).0, None);
+        assert_eq!(open(Some(&made)).unwrap().made(), None);
     }
 
     #[test]
     fn a_directory_without_results_serves_any_run() {
         let directory = tempfile::tempdir().unwrap();
-        drop(Store::open(directory.path(), &configuration(0)).unwrap());
-        let mut store = Store::open(directory.path(), &configuration(4)).unwrap();
+        drop(Store::open(directory.path(), &configuration(0), None).unwrap());
+        let mut store = Store::open(directory.path(), &configuration(4), None).unwrap();
         store.add(record(0)).unwrap();
         drop(store);
         assert!(refused(directory.path(), &configuration(0)).contains("tasks.t.shots was 4 and is 0"));
@@ -605,7 +759,7 @@ mod tests {
     #[test]
     fn a_whole_line_that_is_none_is_refused() {
         let directory = tempfile::tempdir().unwrap();
-        let mut store = Store::open(directory.path(), &configuration(0)).unwrap();
+        let mut store = Store::open(directory.path(), &configuration(0), None).unwrap();
         store.add(record(0)).unwrap();
         drop(store);
         let path = directory.path().join(RESULTS);

@@ -6,7 +6,7 @@ use crate::{Gold, Problem, Task, report::Numbers, tasks};
 /// A plan of one row that asks one task.
 pub fn plan(task: &'static Task, problems: Vec<Problem>, asking: &Asking) -> Plan {
     let (style, available) = (&task.styles[0], problems.len());
-    let ask = Ask::of(task, style, std::sync::Arc::default(), asking, asking.by_likelihood().unwrap()).unwrap();
+    let ask = Ask::of(task, style, std::sync::Arc::default(), asking).unwrap();
     let row = Row {
         place: None,
         name: None,
@@ -17,7 +17,7 @@ pub fn plan(task: &'static Task, problems: Vec<Problem>, asking: &Asking) -> Pla
         limit: usize::MAX,
         asks: vec![ask],
     };
-    let task = TaskPlan { name: task.name.to_owned(), task, problems, available, data: 0 };
+    let task = TaskPlan { name: task.name.to_owned(), task, problems, available, data: 0, note: String::new() };
     Plan { tasks: vec![task], rows: vec![row], ..Plan::default() }
 }
 
@@ -34,7 +34,7 @@ pub fn run_all(
     let combinations = Combination::all(plan, &rehearsed).unwrap();
     let mut store = Store::nowhere();
     let runs = Runs { plan, combinations: &combinations, width, permission: None, part: None };
-    let made = run(model, &rows, runs, &mut store, observer);
+    let made = run(&[(model, &rows)], runs, &mut store, observer);
     (made, store)
 }
 
@@ -46,6 +46,12 @@ fn sums(questions: &[String]) -> Plan {
         ..Problem::default()
     };
     plan(tasks::find("wordmath").unwrap(), questions.iter().enumerate().map(problem).collect(), &Asking::default())
+}
+
+/// Two problems of the demo's kind.
+pub fn two() -> Vec<Problem> {
+    let mut plan = sums(&[SHORT.to_owned(), SHORT.replace('4', "5")]);
+    plan.tasks.remove(0).problems
 }
 
 const SHORT: &str = "Ada has 3 pears. Ben gives Ada 4 more. How many pears are there in the end?";
@@ -61,7 +67,7 @@ fn an_item_that_is_too_long_is_a_record_and_the_others_go_on() {
     assert_eq!((made.unwrap().items, store.records().len()), (4, 4));
     let rehearsed = [plan.rehearse(0, &|prompt, options| model.prepare(prompt, options)).unwrap()];
     let combinations = Combination::all(&plan, &rehearsed).unwrap();
-    let evaluation = outline(&plan, &rehearsed, &combinations, &[]).evaluation(store.records());
+    let evaluation = outline(&plan, &rehearsed, &combinations, &[]).evaluation(store.records(), None, &Peaks::new());
     let records = &evaluation.runs[0].records;
     let failures: Vec<_> = records.iter().map(|record| record.verdict.failure.clone()).collect();
     let told = failures[1].as_deref().unwrap();

@@ -1,13 +1,16 @@
 //! One row at work on its items: requests join and leave the model's forwards, and each answer is judged and kept.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use demask::{Error, Finish, Generation, Model, Prompt, Request};
 use demask_engine::{EngineError, Group, Over, RequestError};
 use serde_json::{Value, json};
 
 use super::{Ask, Combination, Happened, Item, RunError, RunObserver, Runs, Store, tell};
-use crate::{Counts, Gold, Problem, Record, Rule, Verdict, score::judge_program};
+use crate::{Counts, Problem, Record, Rule, Verdict, score::judge_program};
 
 /// Time between two looks at whether the run is to go on.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -18,9 +21,19 @@ pub(super) struct Work<'a, 'o> {
     pub combination: &'a Combination,
     pub store: &'a mut Store,
     pub observer: &'a mut RunObserver<'o>,
+    clock: Clock,
 }
 
-impl<'a> Work<'a, '_> {
+impl<'a, 'o> Work<'a, 'o> {
+    pub fn new(
+        runs: Runs<'a>,
+        combination: &'a Combination,
+        store: &'a mut Store,
+        observer: &'a mut RunObserver<'o>,
+    ) -> Self {
+        Self { runs, combination, store, observer, clock: Clock::start() }
+    }
+
     /// Prompting of an item by the row, and the item.
     pub fn item(&self, (at, index): Item) -> (&'a Ask, &'a Problem) {
         let plan = self.runs.plan;
@@ -35,7 +48,7 @@ impl<'a> Work<'a, '_> {
                 && let Some(item) = pending.pop_front()
             {
                 let (ask, problem) = self.item(item);
-                match self.prepare(model, ask, &ask.prompt(problem)?) {
+                match self.prepare(model, ask, problem, &ask.prompt(problem)?) {
                     Ok((prompt, request)) => running.add((item, prompt), model.submit(request)),
                     Err(error) => self.refuse(item, error)?,
                 }
@@ -59,17 +72,27 @@ impl<'a> Work<'a, '_> {
     }
 
     /// Gets an item ready to be answered: its prompt in words, and the request.
-    fn prepare(&self, model: &Model, ask: &Ask, prompt: &Prompt) -> Result<(String, Request), Error> {
+    fn prepare(
+        &self,
+        model: &Model,
+        ask: &Ask,
+        problem: &Problem,
+        prompt: &Prompt,
+    ) -> Result<(String, Request), Error> {
         let words = model.info().in_words(prompt)?;
-        Ok((words, model.prepare(prompt, &self.combination.options(ask))?))
+        Ok((words, model.prepare(prompt, &self.combination.options(ask, problem))?))
     }
 
     /// Keeps the record of an item that cannot be answered; the others go on. What would fail for all of them ends the run.
     pub fn refuse(&mut self, item: Item, error: Error) -> Result<(), RunError> {
-        if !matches!(error, Error::TooLong { .. } | Error::Open(_)) {
+        // A schema that cannot be held to is its problem's own.
+        let (ask, problem) = self.item(item);
+        let has_form = ask.holds && problem.schema.is_some();
+        let is_own = matches!(error, Error::Constraint { .. } | Error::Options(_)) && has_form;
+        if !is_own && !matches!(error, Error::TooLong { .. } | Error::Open(_)) {
             return Err(self.broken(item, error));
         }
-        let verdict = Verdict::failed(format!("refused: {error}"));
+        let verdict = Verdict { valid: has_form.then_some(false), ..Verdict::failed(format!("refused: {error}")) };
         let receipt = json!({"seconds": {"total": 0.0}});
         let (prompt, output) = (String::new(), String::new());
         self.record(item, Outcome { prompt, output, verdict, counts: Counts::default(), receipt })
@@ -82,14 +105,21 @@ impl<'a> Work<'a, '_> {
 
     /// Judges an answer and keeps the record.
     fn keep(&mut self, item: Item, prompt: String, counts: Counts, answer: Generation) -> Result<(), RunError> {
+        let rate = self.clock.rate();
         let (ask, problem) = self.item(item);
         let output = answer.text.unwrap_or_default();
         let verdict = match (ask.style.rule, self.runs.permission) {
             (Rule::Program, Some(permission)) => judge_program(permission, problem, &output),
-            (rule, _) => rule.judge(problem, &output),
+            _ => ask.style.judge(problem, &output),
         };
-        let receipt = serde_json::to_value(&answer.receipt).unwrap_or_default();
-        self.record(item, Outcome { prompt, output, verdict, counts, receipt })
+        let mut receipt = serde_json::to_value(&answer.receipt).unwrap_or_default();
+        if let Some(rate) = rate {
+            receipt["seconds"]["processor"] = json!(rate * answer.receipt.seconds.total);
+        }
+        self.record(item, Outcome { prompt, output, verdict, counts, receipt })?;
+        // Judging is no part of an answer.
+        self.clock = Clock::start();
+        Ok(())
     }
 
     /// Counts the tokens of an answer. A run that was told to go on after the end is not cut where its length ends it.
@@ -118,7 +148,7 @@ impl<'a> Work<'a, '_> {
             prompt,
             output,
             verdict,
-            expected: expected(problem),
+            expected: problem.expected(),
             counts,
             receipt,
         })?;
@@ -127,6 +157,37 @@ impl<'a> Work<'a, '_> {
             None => Ok(()),
         }
     }
+}
+
+/// The clock and the processor's since a moment.
+struct Clock {
+    started: Instant,
+    processor: Option<Duration>,
+}
+
+impl Clock {
+    fn start() -> Self {
+        Self { started: Instant::now(), processor: processor_time() }
+    }
+
+    /// Returns the processor's seconds of a second since then, over all threads; none where the system does not say.
+    fn rate(&self) -> Option<f64> {
+        let (wall, processor) = (self.started.elapsed(), processor_time()?.checked_sub(self.processor?)?);
+        (wall > Duration::ZERO).then(|| processor.as_secs_f64() / wall.as_secs_f64())
+    }
+}
+
+/// Processor time of this process.
+#[cfg(target_os = "linux")]
+fn processor_time() -> Option<Duration> {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
+}
+
+/// Processor time of this process; not known here.
+#[cfg(not(target_os = "linux"))]
+fn processor_time() -> Option<Duration> {
+    None
 }
 
 /// Outcome of an item.
@@ -142,14 +203,4 @@ pub(super) struct Outcome {
 fn plain_tokens(model: &Model, tokens: &[u32]) -> Option<usize> {
     let tokenizer = model.info().tokenizer().ok()?;
     Some(tokens.iter().filter(|&&token| !tokenizer.is_special(token)).count())
-}
-
-/// Right answer, for people.
-fn expected(problem: &Problem) -> String {
-    match &problem.gold {
-        Gold::Number(text) | Gold::Math(text) => text.clone(),
-        Gold::Option(index) => problem.options.get(*index).cloned().unwrap_or_default(),
-        Gold::Text(texts) => texts.join(" | "),
-        Gold::Program { tests, .. } => tests.clone(),
-    }
 }

@@ -2,7 +2,7 @@
 
 use super::{Verdict, extract, letter};
 
-/// The first option named behind the last phrase that names one, else the last one named anywhere, else the option whose
+/// The first option named after the last phrase that names one, else the last one named anywhere, else the option whose
 /// own text is the whole output.
 pub fn judge(name: &str, triggers: &[&str], options: &[String], gold: usize, output: &str) -> Verdict {
     let plain = extract::without_bold(output);

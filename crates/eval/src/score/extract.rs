@@ -1,6 +1,6 @@
 //! Search for the answer in an output.
 
-/// Texts behind each occurrence of a phrase (in any case), up to the next one; the last comes first.
+/// Texts after each occurrence of a phrase (in any case), up to the next one; the last comes first.
 pub fn behind<'a>(phrases: &[&str], text: &'a str) -> Vec<&'a str> {
     let mut found: Vec<_> = phrases.iter().flat_map(|phrase| occurrences(phrase, text)).collect();
     found.sort_by_key(|&(start, end)| (end, start));

@@ -5,7 +5,7 @@ use super::{Verdict, choice, extract};
 /// Letters if a problem does not name its options: as many as MMLU-Pro has.
 const MOST_OPTIONS: usize = 10;
 
-/// The letter behind a phrase, else an option's own text there, else the last letter that stands alone. The phrases are
+/// The letter after a phrase, else an option's own text there, else the last letter that stands alone. The phrases are
 /// tried in their order, as MMLU-Pro's scorer does; of one phrase the last occurrence counts that has a letter.
 pub fn judge(triggers: &[&str], options: &[String], gold: usize, output: &str) -> Verdict {
     let plain = extract::without_bold(output);
@@ -45,7 +45,7 @@ pub fn opening(region: &str, count: usize) -> Option<usize> {
     index(letter.to_ascii_uppercase(), count).filter(|_| counts)
 }
 
-/// Text behind the marks and filling words before an answer.
+/// Text after the marks and filling words before an answer.
 fn unwrapped(region: &str) -> &str {
     let mut bare = region;
     loop {

@@ -6,6 +6,7 @@
 mod choice;
 mod extract;
 mod fences;
+mod json;
 mod letter;
 mod math;
 mod number;
@@ -30,6 +31,9 @@ pub struct Verdict {
     /// Credit of the answer, from 0 to 1, where it can be right in part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credit: Option<f64>,
+    /// Records whether the output is JSON as the problem's schema says, where one says something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid: Option<bool>,
     /// Reason of the failure, where it is not plain: `timeout`, `memory`, ...
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
@@ -60,9 +64,9 @@ impl Verdict {
 /// Rule that finds the answer in a model's output. Phrases are matched in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// The number behind the last of these phrases, else the last number.
+    /// The number after the last of these phrases, else the last number.
     Number(&'static [&'static str]),
-    /// The letter of an option: behind the first of these phrases that has one, else the last letter on its own.
+    /// The letter of an option: after the first of these phrases that has one, else the last letter on its own.
     Letter(&'static [&'static str]),
     /// An option by a name such as `answer3` or `solution 1`, by its letter or its number, or by its own text.
     Choice {
@@ -71,15 +75,18 @@ pub enum Rule {
         /// Phrases that stand before the answer; the last one counts.
         triggers: &'static [&'static str],
     },
-    /// A mathematical expression: in the last `\boxed{}`, else behind the last of these phrases.
+    /// A mathematical expression: in the last `\boxed{}`, else after the last of these phrases.
     Math(&'static [&'static str]),
-    /// A text that is the right one but for case, spaces and marks around it: behind the last of these phrases, else the
+    /// A text that is the right one but for case, spaces and marks around it: after the last of these phrases, else the
     /// last line.
     Exact(&'static [&'static str]),
     /// A text worth the F1 of its words and the right one's.
     Overlap,
     /// A program that passes its tests: needs leave to run it, see [`judge_program`].
     Program,
+    /// A value in JSON that is valid by the problem's schema, and equal to the right one where there is one: the whole output,
+    /// or its last fenced block.
+    Json,
 }
 
 impl Rule {
@@ -94,6 +101,7 @@ impl Rule {
             (Self::Math(triggers), Gold::Math(gold) | Gold::Number(gold)) => math::judge(triggers, gold, output),
             (Self::Exact(triggers), Gold::Text(golds)) => text::judge_exact(triggers, golds, output),
             (Self::Overlap, Gold::Text(golds)) => text::judge_overlap(golds, output),
+            (Self::Json, Gold::Json(gold)) => json::judge(problem.schema.as_deref(), gold.as_deref(), output),
             (Self::Program, Gold::Program { .. }) => Verdict::failed("not run"),
             _ => Verdict::failed("rule"),
         }

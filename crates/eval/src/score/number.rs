@@ -11,7 +11,7 @@ const CURRENCY: [char; 5] = ['$', '€', '£', '¥', '₹'];
 /// Separators of groups of three digits, besides the comma. The spaces are narrow or do not break.
 const GROUPING: [char; 6] = [',', '_', '\u{a0}', '\u{2009}', '\u{202f}', '\''];
 
-/// The number behind the last of the phrases, else the last number, compared with the right one. Of `3 + 4 = 7` behind a
+/// The number after the last of the phrases, else the last number, compared with the right one. Of `3 + 4 = 7` after a
 /// phrase it is the last member.
 pub fn judge(triggers: &[&str], gold: &str, output: &str) -> Verdict {
     let plain = plain(output);
@@ -96,7 +96,7 @@ fn last(text: &str) -> Option<Found> {
     result
 }
 
-/// The first number at or behind a place.
+/// The first number at or after a place.
 fn next(characters: &[char], from: usize) -> Option<Found> {
     let mut at = from;
     while at < characters.len() {
@@ -124,7 +124,7 @@ fn number_at(characters: &[char], at: usize) -> Option<Found> {
     Some(Found { text, value: unsigned.and_then(signed), end })
 }
 
-/// Start of the number with its signs, and whether it is negative. A minus behind a word, a number or a closing bracket
+/// Start of the number with its signs, and whether it is negative. A minus after a word, a number or a closing bracket
 /// is an operation.
 fn sign_before(characters: &[char], at: usize) -> (usize, bool) {
     let currency = characters[..at].iter().rev().take_while(|c| CURRENCY.contains(c)).count();
@@ -169,7 +169,7 @@ fn decimal_at(characters: &[char], at: usize) -> Option<(Option<Rational>, usize
     Some((grouped(&characters[at..end]), end))
 }
 
-/// Reports whether a point behind this character is no decimal point: `Rs.5`, `...5`.
+/// Reports whether a point after this character is no decimal point: `Rs.5`, `...5`.
 fn continues(c: char) -> bool {
     in_word(c) || c == '.'
 }
@@ -244,7 +244,7 @@ fn vulgar(c: char) -> Option<Rational> {
     Rational::new(numerator, denominator)
 }
 
-/// The fraction of a mixed number behind its whole part: `1 1/2`, `1\frac{1}{2}`, `1½`.
+/// The fraction of a mixed number after its whole part: `1 1/2`, `1\frac{1}{2}`, `1½`.
 fn mixed_part(characters: &[char], start: usize, end: usize) -> Option<(Option<Rational>, usize)> {
     if !characters[start..end].iter().all(char::is_ascii_digit) {
         return None;
@@ -306,7 +306,7 @@ fn exponent_at(characters: &[char], at: usize) -> Option<(Option<Rational>, usiz
     Some((value, end + brace))
 }
 
-/// A number with the denominator behind it. Two strokes are a date or worse.
+/// A number with the denominator after it. Two strokes are a date or worse.
 fn divided(characters: &[char], value: Option<Rational>, end: usize) -> (Option<Rational>, usize) {
     let denominator = |at: usize| match characters.get(at) {
         Some('/') if characters.get(at + 1).is_some_and(char::is_ascii_digit) => decimal_at(characters, at + 1),

@@ -172,7 +172,7 @@ fn continues_code(lines: &[String], wanted: &[&str]) -> bool {
     first.is_some_and(|line| line.starts_with([' ', '\t'])) || wanted.iter().any(|name| defines(&text, name))
 }
 
-/// The code of an output without fences: from the first line of code to the first line of prose behind it.
+/// The code of an output without fences: from the first line of code to the first line of prose after it.
 fn unfenced(output: &str, may_be_body: bool) -> String {
     let text = output.split("[DONE]").next().unwrap_or_default();
     let text = text.rsplit_once("[BEGIN]").map_or(text, |(_, code)| code);

@@ -105,7 +105,7 @@ impl fmt::Display for Rational {
 }
 
 impl Rational {
-    /// Digits and how many of them stand behind the point, if finitely many do.
+    /// Digits and how many of them stand after the point, if finitely many do.
     fn as_decimal(self) -> Option<(i128, usize)> {
         let (mut digits, mut rest, mut places) = (self.numerator, self.denominator, 0);
         while rest != 1 {

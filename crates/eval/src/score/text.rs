@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Verdict, extract};
 
-/// The line behind the last phrase, else the last line, compared with the right texts.
+/// The line after the last phrase, else the last line, compared with the right texts.
 pub fn judge_exact(triggers: &[&str], golds: &[String], output: &str) -> Verdict {
     let plain = extract::without_bold(output);
     let line =
@@ -57,7 +57,7 @@ pub fn judge_overlap(golds: &[String], output: &str) -> Verdict {
     let credit = golds.iter().map(|gold| f1(&words(gold), &found)).fold(0.0, f64::max);
     let correct = !found.is_empty() && golds.iter().any(|gold| words(gold) == found);
     let answer = Some(output.trim().to_owned()).filter(|answer| !answer.is_empty());
-    Verdict { answer, correct, credit: Some(credit), failure: None }
+    Verdict { answer, correct, credit: Some(credit), ..Verdict::default() }
 }
 
 /// Words as SQuAD's and LongBench's scorers count them: punctuation is deleted, not replaced.

@@ -69,7 +69,7 @@ fn leaf(path: &str) -> &str {
 }
 
 /// Functions that read entries, by their names in expressions.
-pub(super) const FUNCTIONS: [&str; 7] = ["text", "texts", "whole", "name", "matched", "boxed", "option"];
+pub(super) const FUNCTIONS: [&str; 8] = ["text", "texts", "json", "whole", "name", "matched", "boxed", "option"];
 
 /// Name of the entry in scopes, where no expression reaches it.
 pub(super) const ENTRY: &str = "an entry";
@@ -87,6 +87,9 @@ pub(super) fn add_functions(jinja: &mut Environment<'_>) {
     });
     jinja.add_function("texts", |state: &State<'_, '_>, arguments: Rest<ValueOrKwargs>| {
         read(state, &arguments.into_values(), "a list of texts", texts)
+    });
+    jinja.add_function("json", |state: &State<'_, '_>, arguments: Rest<ValueOrKwargs>| {
+        read(state, &arguments.into_values(), "JSON", json)
     });
     jinja.add_function("whole", |state: &State<'_, '_>, arguments: Rest<ValueOrKwargs>| {
         read(state, &arguments.into_values(), "a whole number", |value| whole(value).map(Value::from))
@@ -149,6 +152,15 @@ fn read(
 
 fn text(value: &Json) -> Option<Value> {
     value.as_str().map(Value::from)
+}
+
+/// A value in JSON: text that has one, or the value itself.
+fn json(value: &Json) -> Option<Value> {
+    match value {
+        Json::Null => None,
+        Json::String(text) => serde_json::from_str::<Json>(text).is_ok().then(|| text.as_str().into()),
+        other => Some(other.to_string().into()),
+    }
 }
 
 fn texts(value: &Json) -> Option<Value> {

@@ -7,9 +7,10 @@ use demask_settings::{
     toml::{Entry, FileError, Reader, Table},
 };
 use minijinja::Value;
+use regex::Regex;
 
 use super::{
-    DATA, DataFile, Dataset, Exemplars, FILES, Likelihood, Source, Style, Task, find,
+    DATA, DataFile, Dataset, Exemplars, FILES, Instructions, Likelihood, Source, Style, Task, find,
     instruction::Instruction,
     reading::{Expressions, PARTS, Reading, published},
     style::{Form, INSTRUCTION_NAMES, NAMES, OPTION_NAMES, Scope},
@@ -18,7 +19,7 @@ use super::{
 use crate::{Problem, Rule};
 
 /// Keys of a file, and of its tables.
-const FILE: [&str; 12] = [
+const FILE: [&str; 13] = [
     "extends",
     "about",
     "fields",
@@ -31,16 +32,31 @@ const FILE: [&str; 12] = [
     "instruction",
     "style",
     "likelihood",
+    "decision",
 ];
-const DATASET: [&str; 5] = ["hub", "revision", "files", "member", "file"];
+const DATASET: [&str; 6] = ["hub", "revision", "files", "member", "file", "dev"];
 const EXEMPLARS: [&str; 5] = ["files", "skip", "per_subject", "others", "published"];
 const PUBLISHED: [&str; 3] = ["question", "solution", "answer"];
 const INSTRUCTION: [&str; 4] = ["head", "label", "word", "between"];
-const STYLE: [&str; 12] =
-    ["extends", "about", "form", "gap", "head", "ask", "solve", "stop", "shots", "score", "phrases", "option_name"];
+const STYLE: [&str; 13] = [
+    "extends",
+    "about",
+    "form",
+    "gap",
+    "head",
+    "ask",
+    "solve",
+    "stop",
+    "shots",
+    "score",
+    "phrases",
+    "option_name",
+    "answer_regex",
+];
 const LIKELIHOOD: [&str; 5] = ["extends", "head", "context", "option", "shots"];
+const DECISION: [&str; 1] = ["instructions"];
 /// Names of the rules that judge answers.
-const SCORES: [&str; 7] = ["number", "letter", "choice", "math", "exact", "overlap", "program"];
+const SCORES: [&str; 8] = ["number", "letter", "choice", "math", "exact", "overlap", "program", "json"];
 
 /// Positions to decode of a task that does not say how many.
 const GEN_LENGTH: usize = 256;
@@ -88,6 +104,7 @@ impl Draft<'_> {
             name: kept(name.to_owned()),
             about: text(table, "about", base.map(|base| base.about))?,
             source: draft.source()?,
+            dev: draft.dev()?,
             exemplars: draft.exemplars(rule)?,
             styles,
             gen_length: count(table, "gen_length")?.or(base.map(|base| base.gen_length)).unwrap_or(GEN_LENGTH),
@@ -95,6 +112,7 @@ impl Draft<'_> {
             reading: draft.reading(rule)?,
             shuffled: flag(table, "shuffled")?.or(base.map(|base| base.shuffled)).unwrap_or_default(),
             likelihood: draft.likelihood(styles)?,
+            decision: draft.decision()?,
             file,
         };
         Ok(Box::leak(Box::new(task)))
@@ -108,18 +126,29 @@ impl Draft<'_> {
         };
         dataset.only("dataset", &DATASET)?;
         if let Some(file) = dataset.get("file") {
-            if let Some(other) = dataset.entries().find(|entry| entry.key != "file") {
+            if let Some(other) = dataset.entries().find(|entry| !["file", "dev"].contains(&entry.key.as_str())) {
                 return Err(other.refused(format!("{} beside file: omit one of them", other.key)));
             }
-            let name = file.as_text()?;
-            let built_in = DATA.iter().find(|(known, _)| !self.is_own && *known == name);
-            let beside = || Source::File(Box::leak(file.beside(Path::new(&name)).into_boxed_path()));
-            return Ok(built_in.map_or_else(beside, |(_, text)| Source::BuiltIn(text)));
+            return self.file_of(file);
         }
         let id = kept(dataset.needed("hub", "a dataset without its place")?.as_text()?);
         let files = dataset.needed("files", "a dataset without files")?;
         let (revision, member) = (text(&dataset, "revision", Some("main"))?, dataset.text("member")?.map(kept));
         Ok(Source::Hub(Dataset { id, revision, files: self.files(files, member)? }))
+    }
+
+    /// A file of problems: the program's own, or one beside the user's.
+    fn file_of(&self, entry: &Entry<'_>) -> Result<Source, FileError> {
+        let name = entry.as_text()?;
+        let built_in = DATA.iter().find(|(known, _)| !self.is_own && *known == name);
+        let beside = || Source::File(Box::leak(entry.beside(Path::new(&name)).into_boxed_path()));
+        Ok(built_in.map_or_else(beside, |(_, text)| Source::BuiltIn(text)))
+    }
+
+    /// Problems to choose by: those of a task that is extended are for its own problems.
+    fn dev(&self) -> Result<Option<Source>, FileError> {
+        let Some(dataset) = self.table.table("dataset")? else { return Ok(self.base.and_then(|base| base.dev)) };
+        dataset.get("dev").map(|entry| self.file_of(entry)).transpose()
     }
 
     /// Files of a dataset: one for each subject where the path has `{}`.
@@ -206,6 +235,7 @@ impl Draft<'_> {
         let base = table.get("extends").map(|entry| self.extended_style(entry, before)).transpose()?;
         let base = base.as_ref();
         let words = |key, of: Option<Words>| self.words(&table, key, of.map(Words::source), &[]);
+        let rule = rule(&table, base.map(|base| base.rule))?;
         Ok(Style {
             name: kept(entry.key.clone()),
             about: text(&table, "about", base.map(|base| base.about))?,
@@ -215,7 +245,8 @@ impl Draft<'_> {
             solve: words("solve", base.map(|base| base.solve))?,
             stop: texts(&table, "stop")?.or(base.map(|base| base.stop)).unwrap_or_default(),
             shots: count(&table, "shots")?.or(base.map(|base| base.shots)).unwrap_or_default(),
-            rule: rule(&table, base.map(|base| base.rule))?,
+            rule,
+            pattern: pattern(&table, rule)?.or(base.and_then(|base| base.pattern)),
             scope: self.scope,
         })
     }
@@ -235,6 +266,15 @@ impl Draft<'_> {
             shots: count(&table, "shots")?.unwrap_or_default(),
             scope: self.scope,
         }))
+    }
+
+    fn decision(&self) -> Result<Option<Instructions>, FileError> {
+        let Some(table) = self.table.table("decision")? else {
+            let of = |instructions: Instructions| Instructions { scope: self.scope, ..instructions };
+            return Ok(self.base.and_then(|base| base.decision).map(of));
+        };
+        table.only("decision", &DECISION)?;
+        Ok(Some(Instructions { words: self.words(&table, "instructions", None, &[])?, scope: self.scope }))
     }
 
     /// A template of a table, or that of what it extends, whose names have to be this task's too.
@@ -319,7 +359,13 @@ fn parts(table: &Table<'_>, rule: Rule) -> Result<Expressions, FileError> {
         let made = expression(kept(entry.as_text()?), &before);
         parts.push((name, made.map_err(|told| entry.refused(format!("{name}: {told}")))?));
     }
-    for needed in ["question", if rule == Rule::Program { "tests" } else { "answer" }] {
+    let right = match rule {
+        Rule::Program => "tests",
+        // Any valid value is right where there is no answer.
+        Rule::Json if table.get("schema").is_some() => "schema",
+        _ => "answer",
+    };
+    for needed in ["question", right] {
         table.needed(needed, &format!("a problem without {needed}"))?;
     }
     Ok(parts.leak())
@@ -350,6 +396,7 @@ fn rule(table: &Table<'_>, base: Option<Rule>) -> Result<Rule, FileError> {
         Some(Rule::Exact(phrases)) => ("exact", phrases, None),
         Some(Rule::Overlap) => ("overlap", &[][..], None),
         Some(Rule::Program) => ("program", &[][..], None),
+        Some(Rule::Json) => ("json", &[][..], None),
         None => ("", &[][..], None),
     };
     let score = text(table, "score", base.map(|_| score))?;
@@ -366,11 +413,30 @@ fn rule(table: &Table<'_>, base: Option<Rule>) -> Result<Rule, FileError> {
         ("exact", _) => Ok(Rule::Exact(phrases)),
         ("overlap", _) => Ok(Rule::Overlap),
         ("program", _) => Ok(Rule::Program),
+        ("json", _) => Ok(Rule::Json),
         _ => {
             let meant = nearest(score, &SCORES).map(|name| format!(", did you mean {name:?}?")).unwrap_or_default();
             Err(table.refused(format!("unknown score {score:?}{meant} (known: {})", SCORES.join(", "))))
         }
     }
+}
+
+/// The pattern of the part that a rule judges.
+fn pattern(table: &Table<'_>, rule: Rule) -> Result<Option<&'static Regex>, FileError> {
+    let Some(entry) = table.get("answer_regex") else { return Ok(None) };
+    if rule == Rule::Program {
+        return Err(entry.refused("answer_regex has no meaning with score program, which runs whole blocks: omit it"));
+    }
+    let refused = |error: regex::Error| {
+        let told = error.to_string();
+        let told = told.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        entry.refused(format!("answer_regex cannot be read: {told}"))
+    };
+    let pattern = Regex::new(&entry.as_text()?).map_err(refused)?;
+    if pattern.captures_len() > 2 {
+        return Err(entry.refused("answer_regex has several groups, expected one at most: write others as (?:...)"));
+    }
+    Ok(Some(Box::leak(Box::new(pattern))))
 }
 
 /// Kind of answer that a rule judges.
@@ -381,6 +447,7 @@ fn kind(rule: Rule) -> &'static str {
         Rule::Math(_) => "an expression",
         Rule::Exact(_) | Rule::Overlap => "a text",
         Rule::Program => "a program",
+        Rule::Json => "a value in JSON",
     }
 }
 

@@ -18,7 +18,7 @@ use crate::Problem;
 
 pub use entry::FieldError;
 pub(crate) use file::read;
-pub use style::{Candidate, Form, Likelihood, Style};
+pub use style::{Candidate, Form, Instructions, Likelihood, Style, UNMATCHED};
 pub use words::WordsError;
 
 /// A file that is part of the program, and what it says.
@@ -34,13 +34,18 @@ macro_rules! files {
     };
 }
 
-static FILES: [File; 17] = files! {
-    "wordmath", "gsm8k", "math", "math500", "aime2024", "humaneval", "mbpp", "mmlu", "mmlu-pro", "gpqa", "arc-easy",
-    "arc-challenge", "piqa", "hellaswag", "winogrande", "bbh", "longbench-hotpotqa"
+static FILES: [File; 20] = files! {
+    "wordmath", "wordmath-choice", "gsm8k", "math", "math500", "aime2024", "humaneval", "mbpp", "mmlu", "mmlu-pro", "gpqa", "arc-easy",
+    "arc-challenge", "piqa", "hellaswag", "winogrande", "bbh", "longbench-hotpotqa",
+    "calls", "jsonschemabench"
 };
 
 /// Data that is part of the program, by the names in files of tasks.
-const DATA: [(&str, &str); 1] = [("wordmath-test.jsonl", include_str!("../../data/wordmath-test.jsonl"))];
+const DATA: [(&str, &str); 3] = [
+    ("calls-test.jsonl", include_str!("../../data/calls-test.jsonl")),
+    ("wordmath-test.jsonl", include_str!("../../data/wordmath-test.jsonl")),
+    ("wordmath-dev.jsonl", include_str!("../../data/wordmath-dev.jsonl")),
+];
 
 /// Every task that is part of the program.
 pub static TASKS: LazyLock<Vec<&'static Task>> =
@@ -61,6 +66,8 @@ pub struct Task {
     pub about: &'static str,
     /// Source of its problems.
     pub source: Source,
+    /// Source of other problems, to choose a method by, if the task has one.
+    pub dev: Option<Source>,
     /// Source of its solved problems.
     pub exemplars: Exemplars,
     /// Wordings of its prompts; the first is the default.
@@ -76,6 +83,8 @@ pub struct Task {
     /// Candidates between which a model's likelihood chooses, where a harness requests no text; none where answers are
     /// free.
     pub likelihood: Option<Likelihood>,
+    /// Words before the options that a model decides between; none where it is not asked to.
+    pub decision: Option<Instructions>,
     /// Fingerprint of the file, if it is the user's: where it changes, results are others.
     pub file: Option<u64>,
 }
@@ -137,6 +146,12 @@ impl Task {
     /// A wording by its name.
     pub fn style(&self, name: &str) -> Option<&'static Style> {
         self.styles.iter().find(|style| style.name == name)
+    }
+
+    /// Returns the task with its problems to choose by in the place of its own, if it has some.
+    pub fn on_dev(&self) -> Option<&'static Self> {
+        let task = Self { source: self.dev?, ..*self };
+        Some(Box::leak(Box::new(task)))
     }
 
     /// One problem from one entry of a data file; the number is the entry's, from 0.

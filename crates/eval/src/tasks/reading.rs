@@ -13,8 +13,19 @@ use super::{
 use crate::{Gold, Problem, Rule};
 
 /// The parts of a problem that a file can say.
-pub(super) const PARTS: [&str; 10] =
-    ["id", "question", "context", "subject", "options", "solution", "answer", "prompt", "tests", "entry_point"];
+pub(super) const PARTS: [&str; 11] = [
+    "id",
+    "question",
+    "context",
+    "subject",
+    "options",
+    "solution",
+    "schema",
+    "answer",
+    "prompt",
+    "tests",
+    "entry_point",
+];
 
 /// Parts and their expressions; each sees the parts before it.
 pub(super) type Expressions = &'static [(&'static str, Expression<'static, 'static>)];
@@ -48,6 +59,7 @@ impl Reading {
             subject: found.text("subject")?,
             options: found.texts("options")?,
             solution: found.text("solution")?,
+            schema: found.text("schema")?,
             gold: found.gold(self.rule)?,
         })
     }
@@ -90,6 +102,7 @@ impl Parts {
                 Some(text) => Gold::Text(vec![text.to_owned()]),
                 None => Gold::Text(self.texts("answer")?),
             },
+            Rule::Json => Gold::Json(self.text("answer")?),
             Rule::Program => Gold::Program {
                 prompt: self.text("prompt")?.unwrap_or_default(),
                 tests: self.needed("tests")?,
@@ -106,6 +119,7 @@ pub(super) fn published(rule: Rule, answer: String) -> Option<Gold> {
         Rule::Math(_) => Some(Gold::Math(answer)),
         Rule::Letter(_) | Rule::Choice { .. } => number(&answer).map(Gold::Option),
         Rule::Exact(_) | Rule::Overlap => Some(Gold::Text(vec![answer])),
+        Rule::Json => Some(Gold::Json(Some(answer))),
         Rule::Program => None,
     }
 }

@@ -4,13 +4,17 @@
 use demask::Prompt;
 use demask_checkpoint::Message;
 use minijinja::Value;
+use regex::Regex;
 
 use super::{
     instruction::Instruction,
     letter,
     words::{Words, WordsError},
 };
-use crate::{Gold, Problem, Rule};
+use crate::{Gold, Problem, Rule, Verdict};
+
+/// Failure of an answer in which the pattern of its task finds nothing.
+pub const UNMATCHED: &str = "no match";
 
 /// One way to word a task's prompts.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +37,8 @@ pub struct Style {
     pub shots: usize,
     /// Rule that finds the answer.
     pub rule: Rule,
+    /// Pattern of the part of an output that the rule judges; the whole output without one.
+    pub(super) pattern: Option<&'static Regex>,
     pub(super) scope: &'static Scope,
 }
 
@@ -49,7 +55,7 @@ pub enum Form {
 }
 
 impl Style {
-    /// The prompt for a problem behind solved exemplars.
+    /// The prompt for a problem after solved exemplars.
     ///
     /// # Errors
     /// If the task's words cannot be made of one of them.
@@ -64,7 +70,7 @@ impl Style {
                     turns.push(Message::new("assistant", self.solve(exemplar)?));
                 }
                 turns.push(Message::new("user", self.ask(problem)?));
-                Ok(Prompt::Chat(turns))
+                Ok(turns.into())
             }
             Form::Text { gap } => {
                 let mut text = head;
@@ -82,6 +88,20 @@ impl Style {
     /// If the words cannot be made of it.
     pub fn ask(&self, problem: &Problem) -> Result<String, WordsError> {
         self.ask.of(&self.scope.of(problem), &problem.id)
+    }
+
+    /// Judges what a model wrote, by its rule: all of it, or what its pattern finds, of several places the last. Where the
+    /// pattern finds nothing, there is no answer, and the failure is [`UNMATCHED`].
+    pub fn judge(&self, problem: &Problem, output: &str) -> Verdict {
+        let Some(pattern) = self.pattern else { return self.rule.judge(problem, output) };
+        let found = pattern.captures_iter(output).last();
+        let part = found.and_then(|found| found.get(1).or_else(|| found.get(0)));
+        part.map_or_else(|| Verdict::failed(UNMATCHED), |part| self.rule.judge(problem, part.as_str()))
+    }
+
+    /// Returns the pattern of answers, if it has one.
+    pub fn pattern(&self) -> Option<&'static str> {
+        self.pattern.map(Regex::as_str)
     }
 
     /// Answer of a problem that is an exemplar.
@@ -118,7 +138,7 @@ pub struct Likelihood {
 }
 
 impl Likelihood {
-    /// One candidate for each option, behind exemplars with their right options.
+    /// One candidate for each option, after exemplars with their right options.
     ///
     /// # Errors
     /// If the task's words cannot be made of one of them.
@@ -149,6 +169,23 @@ impl Likelihood {
     }
 }
 
+/// Words before the options that a model decides between, after a prompt in one of the task's styles.
+#[derive(Debug, Clone, Copy)]
+pub struct Instructions {
+    pub(super) words: Words,
+    pub(super) scope: &'static Scope,
+}
+
+impl Instructions {
+    /// Returns the words for a problem.
+    ///
+    /// # Errors
+    /// If they cannot be made of it.
+    pub fn of(&self, problem: &Problem) -> Result<String, WordsError> {
+        self.words.of(&self.scope.of(problem), &problem.id)
+    }
+}
+
 /// Values that the words of a task may use beside the problem.
 #[derive(Debug)]
 pub(super) struct Scope {
@@ -161,8 +198,8 @@ pub(super) struct Scope {
 }
 
 /// Names in the words of tasks, in those of tasks with instructions, and in those of likelihoods.
-pub(super) const NAMES: [&str; 8] =
-    ["question", "context", "subject", "options", "solution", "answer", "right", "subjects"];
+pub(super) const NAMES: [&str; 9] =
+    ["question", "context", "subject", "options", "solution", "schema", "answer", "right", "subjects"];
 pub(super) const INSTRUCTION_NAMES: [&str; 2] = ["instruction", "numbered"];
 pub(super) const OPTION_NAMES: [&str; 2] = ["option", "letter"];
 
@@ -180,7 +217,12 @@ impl Scope {
             ("answer", answer(problem).into()),
             ("subjects", self.subjects.clone()),
         ];
-        let optional = [("context", &problem.context), ("subject", &problem.subject), ("solution", &problem.solution)];
+        let optional = [
+            ("context", &problem.context),
+            ("subject", &problem.subject),
+            ("solution", &problem.solution),
+            ("schema", &problem.schema),
+        ];
         parts.extend(optional.iter().filter_map(|(name, text)| Some((*name, text.as_deref()?.into()))));
         if let Gold::Option(right) = problem.gold {
             parts.push(("right", right.into()));
@@ -199,6 +241,7 @@ fn answer(problem: &Problem) -> String {
         Gold::Number(text) | Gold::Math(text) => text.clone(),
         Gold::Option(option) => letter(*option).to_string(),
         Gold::Text(texts) => texts.first().cloned().unwrap_or_default(),
+        Gold::Json(text) => text.clone().unwrap_or_default(),
         Gold::Program { .. } => problem.solution.clone().unwrap_or_default(),
     }
 }

@@ -14,7 +14,7 @@ use demask::{Error, ModelByHand};
 use demask_decode::Session;
 use demask_figures::{Figure, files::write_whole, page::Page};
 use demask_model::Inspect;
-use demask_step::{ForwardInput, Job, Pending, Predictions, SequenceId};
+use demask_step::{ForwardInput, HeadAsk, Job, Pending, Predictions, SequenceId, SequenceStep};
 use serde_json::Value;
 
 /// Findings of an analysis, ready to be written.
@@ -93,9 +93,30 @@ pub struct Look<'a> {
 pub type Looker<'a> = dyn FnMut(Look<'_>) -> Result<(), Error> + 'a;
 
 /// Decodes a session, forward by forward, on the networks of its model.
-pub fn decode(model: &mut ModelByHand, mut session: Session, look: &mut Looker<'_>) -> Result<Session, Error> {
+///
+/// # Errors
+/// If a forward cannot be run, or the look says so.
+pub fn decode(model: &mut ModelByHand, session: Session, look: &mut Looker<'_>) -> Result<Session, Error> {
+    decode_with(model, session, false, look)
+}
+
+/// The same, and each forward of the diffusion model also answers its logits: `[lanes, positions, vocabulary]`.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_with_logits(model: &mut ModelByHand, session: Session, look: &mut Looker<'_>) -> Result<Session, Error> {
+    decode_with(model, session, true, look)
+}
+
+fn decode_with(
+    model: &mut ModelByHand,
+    mut session: Session,
+    logits: bool,
+    look: &mut Looker<'_>,
+) -> Result<Session, Error> {
     let mut open = Vec::new();
-    let decoded = open_all(model, &session, &mut open).and_then(|()| run(model, &mut session, &open, look));
+    let decoded =
+        open_all(model, &session, logits, &mut open).and_then(|()| run(model, &mut session, logits, &open, look));
     for (network, id) in open {
         model.network_of(network).close(id);
     }
@@ -103,9 +124,16 @@ pub fn decode(model: &mut ModelByHand, mut session: Session, look: &mut Looker<'
 }
 
 /// Opens the sequences that a session needs: the network of each, and its name there.
-fn open_all(model: &mut ModelByHand, session: &Session, open: &mut Vec<(usize, SequenceId)>) -> Result<(), Error> {
-    for need in session.needs() {
-        open.push((need.network, model.network_of(need.network).open(&need.sequence)?));
+fn open_all(
+    model: &mut ModelByHand,
+    session: &Session,
+    logits: bool,
+    open: &mut Vec<(usize, SequenceId)>,
+) -> Result<(), Error> {
+    for (index, need) in session.needs().iter().enumerate() {
+        let mut needs = need.sequence.clone();
+        needs.logits |= logits && index == 0;
+        open.push((need.network, model.network_of(need.network).open(&needs)?));
     }
     Ok(())
 }
@@ -113,11 +141,21 @@ fn open_all(model: &mut ModelByHand, session: &Session, open: &mut Vec<(usize, S
 fn run(
     model: &mut ModelByHand,
     session: &mut Session,
+    logits: bool,
     open: &[(usize, SequenceId)],
     look: &mut Looker<'_>,
 ) -> Result<(), Error> {
     while let Pending::Run { requests, .. } = session.pending() {
-        let steps: Vec<_> = requests.iter().map(|request| request.step(open[request.sequence].1)).collect();
+        let ask = |request: &ForwardInput| {
+            let mut ask = request.ask.clone();
+            ask.wanted.logits |= logits && request.sequence == 0;
+            ask
+        };
+        let asks: Vec<HeadAsk> = requests.iter().map(ask).collect();
+        let mut steps = Vec::with_capacity(requests.len());
+        for (request, ask) in requests.iter().zip(&asks) {
+            steps.push(SequenceStep { ask, ..request.step(open[request.sequence].1) });
+        }
         let network = model.network_of(open[requests[0].sequence].0);
         let mut out = vec![Predictions::default(); steps.len()];
         network.check(&steps)?;

@@ -13,7 +13,7 @@ pub struct CostArgs {
     /// Tokens of the prompt [default: 256]
     #[arg(long, value_name = "N")]
     pub prompt_length: Option<usize>,
-    /// Probability that a prediction behind the first can be taken in the same forward: by a threshold, as a draft of
+    /// Probability that a prediction after the first can be taken in the same forward: by a threshold, as a draft of
     /// freedave, isd or selfspec, or by a guide [default: 0, each forward takes as few as the decoder allows]
     #[arg(long, value_name = "A", conflicts_with = "replay")]
     pub acceptance: Option<f64>,

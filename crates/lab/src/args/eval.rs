@@ -37,12 +37,25 @@ pub struct EvalArgs {
     /// and cgroups included; `=unconfined` runs them even where the kernel lacks a part of the confinement
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "confined")]
     pub allow_code_execution: Option<CodeExecution>,
-    /// The task's problems, in the form of its file [default: built in, or fetched from the hub]
-    #[arg(long, value_name = "FILE")]
-    pub data: Option<Path>,
+    /// A task's problems, in the form of its file, with the task's name before it where there are several; may be repeated
+    /// [default: built in, or fetched from the hub]
+    #[arg(long, value_name = "[TASK=]FILE")]
+    pub data: Vec<String>,
+    /// A model in the place of one that rows of --runs name: org/name=DIR; may be repeated
+    #[arg(long, value_name = "NAME=MODEL")]
+    pub map: Vec<String>,
+    /// A task of --runs, by its name there: others are left out; may be repeated
+    #[arg(long, value_name = "TASK")]
+    pub only_task: Vec<String>,
+    /// A row of --runs, by its name in the table: others are left out; may be repeated
+    #[arg(long, value_name = "ROW")]
+    pub only_row: Vec<String>,
     /// Subject that problems must have, of tasks that have subjects [default: all]
     #[arg(long, value_name = "NAME")]
     pub subject: Option<String>,
+    /// Leave out the items that `tune --out DIR` chose a method by
+    #[arg(long, value_name = "DIR")]
+    pub skip_dev: Option<Path>,
     /// Directory for results and reports; what is there already is not made again
     #[arg(long, value_name = "DIR")]
     pub out: Option<Path>,
@@ -60,6 +73,20 @@ pub struct EvalArgs {
     pub decode: DecodeArgs,
 }
 
+/// `demask-lab eval` as it is typed.
+#[derive(Debug, Args)]
+pub struct EvalCommandArgs {
+    /// Tasks, rows and their options.
+    #[command(flatten)]
+    pub eval: EvalArgs,
+    /// Answer the longest items of each row in a process of its own as well, and report the largest memory of that process
+    #[arg(long)]
+    pub peak_memory: bool,
+    /// In such a process: places of the row and the task.
+    #[arg(long, hide = true, value_name = "ROW,TASK", value_delimiter = ',', num_args = 1)]
+    pub peak_of: Vec<usize>,
+}
+
 /// `demask-lab tune`.
 #[derive(Debug, Args)]
 pub struct TuneArgs {
@@ -75,10 +102,11 @@ pub struct TuneArgs {
     /// Cost to make small: seconds, forwards, operations [default: seconds]
     #[arg(long, value_name = "NAME")]
     pub by: Option<String>,
-    /// Items to choose by; the test set is the items behind them [default: 64, at most half]
+    /// Items to choose by: the first ones of the task's own dev file, else its last ones, which the test set lacks [default: 64, at
+    /// most half]
     #[arg(long, value_name = "N")]
     pub dev: Option<usize>,
-    /// Items to choose by, in the form of the task's file, instead of the task's first ones
+    /// Items to choose by, in the form of the task's file, instead of the task's own
     #[arg(long, value_name = "FILE")]
     pub dev_data: Option<Path>,
 }
@@ -95,6 +123,15 @@ pub struct ReportArgs {
     /// The row that all others are compared with [default: that of each directory]
     #[arg(long, value_name = "NAME")]
     pub baseline: Option<String>,
+    /// Write each task's table into tables/ as well, in these forms: csv, latex
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub format: Vec<String>,
+    /// Columns of those tables, by their names in the report [default: the usual ones]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub columns: Vec<String>,
+    /// Compare every row with every other: accuracy with Holm's correction, NFE, operations and seconds with intervals
+    #[arg(long)]
+    pub pairs: bool,
 }
 
 /// `demask-lab recipe`.

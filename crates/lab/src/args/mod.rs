@@ -15,7 +15,7 @@ use demask_terminal::{
 pub use analyze::{AcceptanceArgs, AnalyzeArgs, AnalyzeCommand, PathArgs, StabilityArgs, StalenessArgs, SubjectArgs};
 pub use cost::CostArgs;
 pub use demask_terminal::args::{DecodeArgs, GenerateArgs, Path, SharedArgs, flag};
-pub use eval::{CodeExecution, EvalArgs, RecipeArgs, RecipeCommand, ReportArgs, TuneArgs};
+pub use eval::{CodeExecution, EvalArgs, EvalCommandArgs, RecipeArgs, RecipeCommand, ReportArgs, TuneArgs};
 pub use tools::{
     AttentionArgs, BenchArgs, BenchCommand, BenchGenerateArgs, LinearArgs, LogitsArgs, StepArgs, SynthArgs, TraceArgs,
 };
@@ -172,7 +172,7 @@ impl Arguments for Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Answer the problems of tasks and report how well and how fast
-    Eval(Box<EvalArgs>),
+    Eval(Box<EvalCommandArgs>),
     /// List the papers' tables as files of runs, and print them
     Recipe(RecipeArgs),
     /// Join results of different models, machines and days into one report

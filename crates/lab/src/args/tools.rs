@@ -59,6 +59,9 @@ pub struct TraceArgs {
     /// Draw into a file instead: the canvas as a picture that moves, or the drafts with --drafts
     #[arg(long, value_name = "FILE.svg")]
     pub svg: Option<Path>,
+    /// Draw a picture that stands still instead: the canvas after so many forwards each, side by side; 0: the masks
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    pub frames: Vec<usize>,
 }
 
 /// `demask-lab bench`.
@@ -166,7 +169,7 @@ pub struct StepArgs {
     /// Keys that the rows see: slots computed before, and the rows themselves [default: the rows]
     #[arg(long, value_name = "N")]
     pub keys: Option<usize>,
-    /// Rows that each layer computes behind the first, those whose values have drifted most (cache dllm) [default: all]
+    /// Rows that each layer computes after the first, those whose values have drifted most (cache dllm) [default: all]
     #[arg(long, value_name = "N")]
     pub computed: Option<usize>,
     /// Drafts of the same rows side by side, as freedave verifies them [default: none, the rows are the canvas]

@@ -17,7 +17,8 @@ use crate::{
     interrupt,
     load::load,
     output,
-    settings::{Settings, read_text, token_ids},
+    settings::{Settings, token_ids},
+    texts,
 };
 
 /// Runs the command.
@@ -61,7 +62,7 @@ fn lines(args: &LogitsArgs) -> anyhow::Result<Vec<Vec<TokenId>>> {
     let lines = match (&args.tokens, &args.tokens_file) {
         (Some(text), None) => vec![token_ids("--tokens", text)?],
         (None, Some(path)) => {
-            let text = read_text(path)?;
+            let text = texts::read(path)?;
             let filled = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
             let parsed = filled.map(|(index, line)| {
                 serde_json::from_str(line).map_err(|_| {

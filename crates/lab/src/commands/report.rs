@@ -1,7 +1,7 @@
 //! `demask-lab report`: results directories of different models, machines and days as one report.
 
 use anyhow::anyhow;
-use demask_eval::report::{self, Numbers, join};
+use demask_eval::report::{self, Extras, Format, Numbers, columns, join};
 
 use crate::{args::ReportArgs, exit::usage, output, settings::Settings};
 
@@ -13,18 +13,35 @@ pub fn run(settings: &Settings, args: &ReportArgs) -> anyhow::Result<()> {
     if args.directories.contains(&args.out) {
         return Err(usage(format!("{} holds results: name another --out for the report", args.out.display())));
     }
+    let extras = extras(args)?;
     let evaluation = join(&args.directories, args.baseline.as_deref())?;
     if evaluation.runs.iter().all(|run| run.records.is_empty()) {
         return Err(anyhow!(
             "no item is answered in any of these directories: run eval again, it goes on where it ended"
         ));
     }
-    report::write(&args.out, &evaluation)?;
-    let numbers = Numbers::of(&evaluation)?;
+    report::write(&args.out, &evaluation, &extras)?;
+    let numbers = Numbers::with(&evaluation, &extras)?;
     if settings.screen.json {
         return output::json(&numbers);
     }
     output::text(&report::plain(&numbers))?;
     settings.screen.remark(&format!("{} has the tables and pictures", args.out.join("report.html").display()));
     Ok(())
+}
+
+/// Reads what is wanted beside tables and pictures.
+fn extras(args: &ReportArgs) -> anyhow::Result<Extras> {
+    if args.format.iter().any(|name| name.eq_ignore_ascii_case("pdf")) {
+        return Err(usage(
+            "--format pdf: pictures are SVG with their texts as text, and a PDF needs fonts that demask has not: convert \
+             plots/NAME.svg, for example by rsvg-convert -f pdf, or include it with LaTeX's package svg",
+        ));
+    }
+    if args.format.is_empty() && !args.columns.is_empty() {
+        return Err(usage("--columns goes with --format csv or latex: the report itself has all columns"));
+    }
+    let mut formats = args.format.iter().map(|name| Format::read(name)).collect::<Result<Vec<_>, _>>()?;
+    formats.dedup();
+    Ok(Extras { formats, columns: columns(&args.columns)?, pairs: args.pairs })
 }

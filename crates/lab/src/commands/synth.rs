@@ -1,7 +1,7 @@
 //! `demask-lab synth`: a random checkpoint of a real shape.
 
+use crate::synth::{SynthSpec, synthesise};
 use demask::costs::shapes::Like;
-use demask_lab::synth::{SynthSpec, synthesise};
 use serde_json::json;
 
 use crate::{

@@ -14,7 +14,7 @@ use demask::trace::{Given, read_trace};
 
 use crate::{
     args::TraceArgs,
-    canvas::{Canvas, Drafted, Player, Stage, bounded, picture, shown},
+    canvas::{Canvas, Drafted, Player, Stage, bounded, film, picture, shown, speed},
     drafts::{Round, board, rounds},
     exit::usage,
     files::OutFile,
@@ -23,10 +23,8 @@ use crate::{
 
 /// Runs the command.
 pub fn run(args: &TraceArgs) -> anyhow::Result<()> {
-    let speed = args.speed.unwrap_or(picture::SPEED);
-    if !(speed > 0.0 && speed.is_finite()) {
-        return Err(usage(format!("--speed is {speed}, expected steps a second, a number above 0")));
-    }
+    refuse_idle_frames(args)?;
+    let speed = speed("--speed", args.speed)?;
     let name = args.file.display().to_string();
     let input: Box<dyn BufRead> = if name == "-" {
         Box::new(io::stdin().lock())
@@ -36,9 +34,26 @@ pub fn run(args: &TraceArgs) -> anyhow::Result<()> {
     let lines = read_trace(input).with_context(|| format!("cannot replay {name}"))?;
     match &args.svg {
         svg if args.drafts => drafts(svg.as_deref(), &lines),
-        Some(path) => write(path, &picture::animation(&lines, speed)?),
-        None => replay(&lines, Duration::try_from_secs_f64(1.0 / speed).unwrap_or(Duration::MAX)),
+        Some(path) if args.frames.is_empty() => write(path, &picture::animation(&lines, speed)?),
+        Some(path) => write(path, &picture::frames(&lines, &args.frames)?),
+        None => replay(&lines, film::pause(speed)),
     }
+}
+
+/// Refuses frames of no picture, and what has no meaning beside them.
+fn refuse_idle_frames(args: &TraceArgs) -> anyhow::Result<()> {
+    if args.frames.is_empty() {
+        return Ok(());
+    }
+    let refused = match args {
+        TraceArgs { svg: None, .. } => "--frames goes with --svg FILE.svg: name the file",
+        TraceArgs { drafts: true, .. } => {
+            "--frames are of the canvas, and --drafts draws each forward's drafts: omit one"
+        }
+        TraceArgs { speed: Some(_), .. } => "--speed has no meaning with --frames, which stand still: omit it",
+        _ => return Ok(()),
+    };
+    Err(usage(refused))
 }
 
 /// Shows or draws the drafts of a trace.

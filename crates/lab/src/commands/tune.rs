@@ -4,10 +4,10 @@ use anyhow::anyhow;
 use demask::Settings as _;
 use demask_decode::{caches::CacheMethod, methods::DecoderMethod, spec::Method};
 use demask_eval::{
-    report::{self, Numbers, Summary},
+    report::{self, Extras, Numbers, Summary},
     run::{
-        Plan, Row, Spec, fingerprint,
-        tune::{Cost, Floor, better_half, cheapest, items_to_tell, most_accurate, rounds},
+        DevItems, Peaks, Plan, Row, Spec, fingerprint,
+        tune::{Cost, Floor, cheapest, most_accurate, rounds, still_possible},
     },
 };
 use demask_settings::names::UnknownName;
@@ -51,11 +51,15 @@ pub fn run(settings: &Settings, args: &TuneArgs) -> anyhow::Result<()> {
     }
     let out = |name: &str| args.eval.out.as_ref().map(|directory| directory.join(name));
     let mut answers = ready.answers(out("dev").as_deref(), width)?;
-    let rows = halve(settings, &mut ready, &mut answers, floor, cost)?;
+    if let Some(directory) = &args.eval.out {
+        let dev = &ready.plan.tasks[0];
+        DevItems::of(dev.task.name, &dev.problems).write(directory)?;
+    }
+    let rows = narrow(settings, &mut ready, &mut answers, floor, cost)?;
     let evaluation = ready.evaluation(&answers);
     let numbers = Numbers::of(&evaluation)?;
     if let Some(directory) = out("dev") {
-        report::write(&directory, &evaluation)?;
+        report::write(&directory, &evaluation, &Extras::default())?;
     }
     let reference = ready.plan.rows[0].baseline;
     let wanted = floor.beside(&numbers.rows[reference]);
@@ -66,7 +70,7 @@ pub fn run(settings: &Settings, args: &TuneArgs) -> anyhow::Result<()> {
             .screen
             .remark(&format!("dev set: {} candidates, rows with more items came further", numbers.rows.len()));
     }
-    let Some(chosen) = cheapest(&finalists, wanted, cost) else {
+    let Some(chosen) = cheapest(&finalists, floor, cost) else {
         let best = most_accurate(&finalists, cost).map(|best| finalists[best]);
         let best = best.map(|row| format!("{} with {:.1} % of {} items", row.run, 100.0 * row.accuracy, row.items));
         let best = best.unwrap_or_default();
@@ -86,11 +90,11 @@ pub fn run(settings: &Settings, args: &TuneArgs) -> anyhow::Result<()> {
     ready.go(settings, &mut answers)?;
     let evaluation = ready.evaluation(&answers);
     if let Some(directory) = out("test") {
-        report::write(&directory, &evaluation)?;
+        report::write(&directory, &evaluation, &Extras::default())?;
     }
     let tested = Numbers::of(&evaluation)?;
     let on_test = &tested.rows[on_test];
-    let warnings = warnings(on_dev, wanted, on_test, floor.beside(&tested.rows[0]));
+    let warnings = warnings(floor, [("dev", on_dev, wanted), ("test", on_test, floor.beside(&tested.rows[0]))]);
     let flags = flags(&row);
     if settings.screen.json {
         let (dev, test) = (&numbers.rows[..], &tested.rows[..]);
@@ -107,8 +111,8 @@ pub fn run(settings: &Settings, args: &TuneArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets the better half of the candidates answer twice as many items until all items are answered; returns who is left.
-fn halve(
+/// Lets the candidates that may still be chosen answer twice as many items until all items are answered; returns who is left.
+fn narrow(
     settings: &Settings,
     ready: &mut Ready,
     answers: &mut Answers,
@@ -138,10 +142,9 @@ fn halve(
         let mut outline = ready.outline();
         // A directory may hold more than this round asks for: who goes on must not depend on that.
         outline.tasks[0].items = items;
-        let numbers = Numbers::of(&outline.evaluation(answers.store.records()))?;
-        let wanted = floor.beside(&numbers.rows[reference]);
+        let numbers = Numbers::of(&outline.evaluation(answers.store.records(), None, &Peaks::new()))?;
         let rows: Vec<&Summary> = alive.iter().map(|&row| &numbers.rows[row]).collect();
-        alive = better_half(&rows, wanted, cost).into_iter().map(|place| alive[place]).collect();
+        alive = still_possible(&rows, floor, cost).into_iter().map(|place| alive[place]).collect();
     }
     alive.sort_unstable();
     if !alive.contains(&reference) {
@@ -193,28 +196,47 @@ fn plans(settings: &Settings, args: &TuneArgs) -> anyhow::Result<(Plan, Plan, bo
         return Err(usage(format!("tune works on one task, found {}: name one", spec.tasks.len())));
     }
     let mut dev_spec = spec.clone();
-    if let Some(file) = &args.dev_data {
-        dev_spec.tasks[0].data = Some(file.clone());
-    }
-    let mut dev = plan(settings, dev_spec, None, eval.allow_code_execution.is_some())?;
-    let mut test = plan(settings, spec, None, eval.allow_code_execution.is_some())?;
-    split(&mut dev, &mut test, args)?;
+    let task = &mut dev_spec.tasks[0];
+    let own = match (&args.dev_data, task.task.on_dev().filter(|_| task.data.is_none())) {
+        (Some(file), _) => {
+            task.data = Some(file.clone());
+            true
+        }
+        (None, Some(on_dev)) => {
+            task.task = on_dev;
+            true
+        }
+        (None, None) => false,
+    };
+    let mut dev = plan(settings, dev_spec, eval, None)?;
+    let mut test = plan(settings, spec, eval, None)?;
+    split(&mut dev, &mut test, own, args)?;
+    // All candidates are compared with one: pairs are of it.
+    let reference = dev.rows[0].baseline;
+    dev.rows.iter_mut().for_each(|row| row.baseline = reference);
     Ok((dev, test, ours))
 }
 
-/// Splits the items: those of the dev set are not in the test set.
-fn split(dev: &mut Plan, test: &mut Plan, args: &TuneArgs) -> anyhow::Result<()> {
+/// Splits the items: those of the dev set are not in the test set. `own` are those of a file of their own.
+fn split(dev: &mut Plan, test: &mut Plan, own: bool, args: &TuneArgs) -> anyhow::Result<()> {
     let (first, second) = (&mut dev.tasks[0], &mut test.tasks[0]);
-    let own = args.dev_data.is_some();
     let available = first.problems.len();
-    let wanted = args.dev.unwrap_or(if own { available } else { DEV.min(available / 2) });
+    let usual = match (&args.dev_data, own) {
+        (Some(_), _) => available,
+        (None, true) => DEV.min(available),
+        (None, false) => DEV.min(available / 2),
+    };
+    let wanted = args.dev.unwrap_or(usual);
     if wanted == 0 || wanted > available || (!own && wanted == available) {
         let most = if own { available } else { available.saturating_sub(1) };
         return Err(usage(format!("--dev is {wanted}, expected 1 to {most} of {available} items")));
     }
-    first.problems.truncate(wanted);
-    if !own {
-        second.problems.drain(..wanted);
+    if own {
+        first.problems.truncate(wanted);
+    } else {
+        // An evaluation with a limit asks the first ones.
+        first.problems.drain(..available - wanted);
+        second.problems.truncate(available - wanted);
     }
     // An item of the dev set's file may be one of the task's too.
     second.problems.retain(|problem| {
@@ -224,6 +246,9 @@ fn split(dev: &mut Plan, test: &mut Plan, args: &TuneArgs) -> anyhow::Result<()>
     if second.problems.is_empty() {
         return Err(usage("no item is left for the test set: name a --dev-data of other items"));
     }
+    let chosen = first.problems.len();
+    "These items choose: what they say of the chosen row is too good".clone_into(&mut first.note);
+    second.note = format!("The row was chosen by {chosen} other items");
     for task in [first, second] {
         task.available = task.problems.len();
         task.data = fingerprint(&task.problems);
@@ -239,9 +264,9 @@ fn candidates(spec: &mut Spec) -> anyhow::Result<()> {
         let flag = flag(name);
         return Err(usage(format!("{flag} names one candidate: name several with --sweep, or omit it")));
     }
-    let decoders = DecoderMethod::built_in().iter().map(|method| method.about().name);
+    let decoders = DecoderMethod::known().iter().map(|method| method.about().name);
     let decoders: Vec<&str> = decoders.chain(DARING).collect();
-    let caches = CacheMethod::built_in().iter().map(|method| method.about().name);
+    let caches = CacheMethod::known().iter().map(|method| method.about().name);
     let all = caches.flat_map(|cache| decoders.iter().map(move |decoder| (*decoder, cache)));
     for (decoder, cache) in std::iter::once(REFERENCE).chain(all) {
         let mut row = row.clone();
@@ -291,26 +316,28 @@ fn flags(row: &Row) -> String {
     words.join(" ")
 }
 
-/// Returns a warning if the samples are too small.
-fn warnings(dev: &Summary, floor: f64, test: &Summary, test_floor: f64) -> Vec<String> {
+/// Returns a warning if the samples, each with its row and the accuracy that is wanted there, are too small, and if the second one
+/// says otherwise than the first.
+fn warnings(floor: Floor, samples: [(&str, &Summary, f64); 2]) -> Vec<String> {
     let mut warnings = Vec::new();
-    for (name, row, floor) in [("dev", dev, floor), ("test", test, test_floor)] {
-        if let Some(needed) = items_to_tell(row, floor) {
+    for (name, row, wanted) in samples {
+        if let Some(needed) = floor.items_to_tell(row) {
             let more = needed.map_or_else(String::new, |needed| format!(" (about {needed} would do)"));
             warnings.push(format!(
                 "{} items of the {name} set are too few to separate {:.1} % from the floor of {:.1} %{more}",
                 row.items,
                 100.0 * row.accuracy,
-                100.0 * floor
+                100.0 * wanted
             ));
         }
     }
-    if test.accuracy < test_floor {
+    let [_, (_, test, wanted)] = samples;
+    if !floor.is_reached(test) {
         warnings.push(format!(
             "on the test set it is below the floor: {:.1} % of {} items, wanted {:.1} %",
             100.0 * test.accuracy,
             test.items,
-            100.0 * test_floor
+            100.0 * wanted
         ));
     }
     warnings

@@ -86,10 +86,11 @@ fn released_shapes_have_the_released_numbers_of_parameters_and_tensors() {
 #[test]
 fn every_shape_is_written_and_opens_again_single_and_sharded() {
     for (like, shard) in Like::all().flat_map(|like| [(like, SHARD), (like, 9_000_000)]) {
-        let out = place(&format!("{like}-{shard}"));
+        // A name that says nothing of the family.
+        let out = place(&format!("{}-{shard}", like.name().len()));
         let (config, generation) = small(like);
         let mut last = SynthProgress { done: 0, total: 0 };
-        write(&config, &generation, 7, shard, &out, &mut |progress| {
+        write(&config, &generation, like.family(), 7, shard, &out, &mut |progress| {
             last = progress;
             true
         })
@@ -99,6 +100,7 @@ fn every_shape_is_written_and_opens_again_single_and_sharded() {
         // What config.json leaves open is named.
         let odd = |warning: &&Warning| !matches!(warning, Warning::FamilyBySign { .. });
         assert_eq!(checkpoint.warnings().iter().find(odd), None);
+        assert_eq!(checkpoint.family().name(), like.family().name(), "{like} decodes as the model that it imitates");
         assert_eq!(checkpoint.weights().stored_bytes(), last.total);
         assert_eq!(out.join(INDEX).exists(), shard < SHARD);
         let norm = checkpoint.weights().tensor(Role::FinalNorm).unwrap().to_f32().unwrap();
@@ -112,7 +114,7 @@ fn values_follow_from_the_seed_and_are_spread_as_at_initialisation() {
     let (config, generation) = small(qwen());
     let embedding = |seed: u64| {
         let out = place(&format!("seed-{seed}"));
-        write(&config, &generation, seed, SHARD, &out, &mut |_| true).unwrap();
+        write(&config, &generation, qwen().family(), seed, SHARD, &out, &mut |_| true).unwrap();
         let checkpoint = Checkpoint::open(ModelFiles::directory(&out).unwrap()).unwrap();
         let values = checkpoint.weights().tensor(Role::Embedding).unwrap().to_f32().unwrap();
         fs::remove_dir_all(out).unwrap();
@@ -184,7 +186,7 @@ fn a_disk_that_is_full_in_the_middle_ends_the_work() {
 fn an_interrupted_run_leaves_nothing_behind() {
     let out = place("interrupted");
     let (config, generation) = small(qwen());
-    let error = write(&config, &generation, 7, SHARD, &out, &mut |_| false).unwrap_err();
+    let error = write(&config, &generation, qwen().family(), 7, SHARD, &out, &mut |_| false).unwrap_err();
     assert_eq!(error.to_string(), "writing was interrupted: nothing is left behind");
     let name = out.file_name().unwrap().to_str().unwrap().to_owned();
     let siblings = fs::read_dir(out.parent().unwrap()).unwrap();
@@ -199,13 +201,13 @@ fn an_adapter_is_read_for_its_shape_and_has_its_numbers() {
     synthesise(&spec, &out, &mut |_| true).unwrap();
     let base = place("adapted");
     let (config, generation) = (spec.like.config(spec.layers).unwrap(), spec.like.generation());
-    write(&config, generation, 0, SHARD, &base, &mut |_| true).unwrap();
+    write(&config, generation, spec.like.family(), 0, SHARD, &base, &mut |_| true).unwrap();
     let adapter = AdapterFiles { files: ModelFiles::directory(&out).unwrap(), choice: AdapterChoice::All };
     let opened = Checkpoint::open(ModelFiles::directory(&base).unwrap().with_adapter(Some(adapter))).unwrap();
     let facts = opened.weights().adapter_facts().unwrap();
     // Qwen2.5-1.5B: hidden 1536, K/V 256, MLP 8960.
     let layer = 4 * (1536 + 1536 + 2 * (1536 + 256) + 1536 + 1536 + 3 * (1536 + 8960)) as u64;
-    assert_eq!((facts.ranks, facts.products, facts.parameters), ([4, 4], 14, 2 * layer));
+    assert_eq!((facts.ranks, facts.products(), facts.parameters()), ([4, 4], 14, 2 * layer));
     let refused = SynthSpec { adapter: Some(0), ..spec };
     let error = synthesise(&refused, &place("none"), &mut |_| true).unwrap_err().to_string();
     assert_eq!(error, "an adapter of rank 0 cannot be made, expected 1 to 1536");

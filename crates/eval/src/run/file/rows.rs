@@ -7,7 +7,7 @@ use demask_settings::{
 use serde_json::Value;
 
 use super::{
-    super::spec::{Asking, ModelSpec, RowSpec, TaskSpec},
+    super::spec::{Asking, DEMO, ModelSpec, RowSpec, TaskSpec},
     Draft, Layers, Settings, allowed, known, seeds,
     settings::{Setting, Words, braced, filled, shown},
 };
@@ -22,8 +22,6 @@ const SHARED: [&str; 5] = ["rows", "baseline", "seeds", SWEEP, "on"];
 const CHANGE: [&str; 3] = ["baseline", "seeds", "on"];
 /// Largest number of rows: more are a slip of the finger.
 pub const MOST: usize = 1000;
-/// Name of the built-in model.
-const DEMO: &str = "demo";
 
 /// A row as it is written, its sweep chosen.
 #[derive(Debug)]

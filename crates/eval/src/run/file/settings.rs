@@ -21,7 +21,7 @@ pub struct Settings(pub Vec<Setting>);
 
 /// Settings that a run does not have: its seed is swept by `seeds`, prefixes are shared or not, nothing is kept of log-probabilities,
 /// and no answer depends on the clock.
-const NOT_OF_RUNS: [&str; 4] = ["seed", "prefix_cache", "top_logprobs", "deadline_ms"];
+const NOT_OF_RUNS: [&str; 5] = ["seed", "prefix_cache", "top_logprobs", "deadline_ms", "deadline"];
 
 /// The keys of a table of this sort beside its own.
 pub fn allowed(of: &str) -> Vec<&'static str> {

@@ -14,7 +14,7 @@ use parts::Part;
 /// Longer texts are no answers.
 const LONGEST: usize = 2000;
 
-/// The expression in the last box, else behind the last of the phrases.
+/// The expression in the last box, else after the last of the phrases.
 pub fn judge(triggers: &[&str], gold: &str, output: &str) -> Verdict {
     let boxed = extract::boxed(output).map(str::to_owned);
     let plain = extract::without_bold(output);

@@ -330,7 +330,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Digits without leading zeros and zeros behind the point.
+/// Digits without leading zeros and zeros after the point.
 fn shortest(digits: &str) -> String {
     let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
     let whole = whole.trim_start_matches('0');

@@ -1,10 +1,10 @@
 //! Analysis of acceptance: how often drafts are accepted, and how often a prediction of a given confidence is right.
 //!
 //! [`measure`] decodes a prompt and adds up two things. Of every draft that a decoder verifies (`freedave`, `guided`): where
-//! in its block it was, in which forward, behind how many other drafts, and whether it stood. Of every prediction of every
+//! in its block it was, in which forward, after how many other drafts, and whether it stood. Of every prediction of every
 //! forward: its confidence, and whether the position holds that token in the end.
 //!
-//! A draft counts as reached if everything drafted before it stood: those behind the first one that does not stand were
+//! A draft counts as reached if everything drafted before it stood: those after the first one that does not stand were
 //! never tested.
 
 mod figures;
@@ -28,7 +28,7 @@ const BINS: [f32; 14] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95,
 pub(super) struct Rate {
     /// Drafts that stood.
     accepted: usize,
-    /// Number of drafts behind which everything was accepted.
+    /// Number of drafts after which everything was accepted.
     reached: usize,
     /// Number of all drafts.
     drafted: usize,
@@ -113,7 +113,7 @@ pub struct Acceptance {
     /// Forwards with drafts by how many tokens of them stood.
     stood: BTreeMap<usize, usize>,
     all: Rate,
-    /// Calibration of reached drafts, of predictions in the current block, and of those behind it.
+    /// Calibration of reached drafts, of predictions in the current block, and of those after it.
     drafts: Calibration,
     current: Calibration,
     behind: Calibration,

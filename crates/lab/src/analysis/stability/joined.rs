@@ -71,7 +71,7 @@ impl Map {
         cell.sums.iter_mut().zip(cosines).for_each(|(sum, cosine)| *sum += cosine);
     }
 
-    /// Steps, the first offset and the one behind the last.
+    /// Steps, the first offset and the one after the last.
     pub(super) fn bounds(&self) -> (usize, i64, i64) {
         let offsets = || self.0.keys().map(|key| key.1);
         let steps = self.0.keys().map(|key| key.0 + 1).max().unwrap_or(0);

@@ -3,7 +3,7 @@
 //! The true K/V of a forward are those of a forward without a cache over the same canvas. [`measure`] decodes a prompt
 //! over a cache, and after each forward compares every slot that attention could read with them: one minus the cosine of
 //! the two, by layer, position and age. A slot's age is the number of forwards since its row was last computed in that
-//! layer. At the end the slots are compared once more, with the forward over the finished canvas.
+//! layer. At the end the slots are compared once more, with the forward over the canvas that was run last.
 //!
 //! Slots of the same age 0 need not be true: their rows were computed from what other slots held.
 
@@ -157,30 +157,32 @@ struct Slots {
     /// `[layers][positions]`: the forward that computed the row; none if none did yet.
     written: Vec<Vec<Option<usize>>>,
     held: Vec<[Vec<f32>; 2]>,
+    /// K and V of a forward without a cache over the canvas that was run last.
+    truth: Vec<[Vec<f32>; 2]>,
 }
 
 impl Slots {
     fn new(layers: usize, positions: usize, response: usize) -> Self {
-        Self { response, step: 0, written: vec![vec![None; positions]; layers], held: Vec::new() }
+        Self { response, step: 0, written: vec![vec![None; positions]; layers], held: Vec::new(), truth: Vec::new() }
     }
 
     fn look(&mut self, look: Look<'_>, mask: Mask, found: &mut OfCache) -> Result<(), Error> {
         let Look { session, ran, network, sequence } = look;
         let canvas = session.canvas();
         let held = stored(network, sequence, canvas.len())?;
+        let Some((request, _)) = ran else {
+            self.compare_end(&held, found);
+            return Ok(());
+        };
         let mut truth = vec![[Vec::new(), Vec::new()]; self.written.len()];
         network.watch(canvas, mask, &mut |part, values| match part {
             Part::Key(layer) => truth[layer][0] = values.to_vec(),
             Part::Value(layer) => truth[layer][1] = values.to_vec(),
             _ => {}
         })?;
-        let Some((request, _)) = ran else {
-            self.compare_end(&held, &truth, found);
-            return Ok(());
-        };
         self.note(request, &held);
         self.compare(request.plan.visible as usize, &held, &truth, found);
-        self.held = held;
+        (self.held, self.truth) = (held, truth);
         self.step += 1;
         found.forwards += 1;
         Ok(())
@@ -224,11 +226,12 @@ impl Slots {
         }
     }
 
-    fn compare_end(&self, held: &[[Vec<f32>; 2]], truth: &[[Vec<f32>; 2]], found: &mut OfCache) {
+    /// Compares what is left at the end with the truth of the last canvas that was run: no forward has read what it committed.
+    fn compare_end(&self, held: &[[Vec<f32>; 2]], found: &mut OfCache) {
         for (layer, written) in self.written.iter().enumerate() {
             for position in (0..written.len()).filter(|&position| written[position].is_some()) {
                 let place = usize::from(position >= self.response);
-                for (tensor, (held, truth)) in held[layer].iter().zip(&truth[layer]).enumerate() {
+                for (tensor, (held, truth)) in held[layer].iter().zip(&self.truth[layer]).enumerate() {
                     found.ends[layer][tensor][place].add(distance(held, truth, position, written.len()));
                 }
             }

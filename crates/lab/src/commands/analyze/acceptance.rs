@@ -3,7 +3,7 @@
 use demask::Options;
 use demask_decode::Session;
 
-use demask_lab::analysis::acceptance::{Acceptance, measure};
+use crate::analysis::acceptance::{Acceptance, measure};
 
 use super::{Subject, loaded};
 use crate::{

@@ -14,7 +14,7 @@ use demask_eval::{
     tasks,
 };
 
-use demask_lab::analysis::{Findings, columns, write};
+use crate::analysis::{Findings, columns, write};
 
 use crate::{
     args::{AnalyzeCommand, GenerateArgs, SubjectArgs, flag},
@@ -58,7 +58,7 @@ impl<'a> Subject<'a> {
             if args.problems.is_some() {
                 return Err(usage("--problems takes the place of a prompt: give one of the two"));
             }
-            let Request { prompt, options, guide } = Request::resolve(&args.generate, settings.seed)?;
+            let Request { prompt, options, guide } = Request::resolve(&args.generate, settings, None)?;
             refuse_logprobs(&options, false)?;
             refuse_deadline(&options)?;
             return Ok(Self { out, prompts: vec![prompt], options, guide });
@@ -125,7 +125,8 @@ fn refuse(args: &GenerateArgs, refused: &[&str], why: &str) -> anyhow::Result<()
         return Err(usage(format!("{why}: omit {}", flag(name))));
     }
     let shows = [
-        ("--watch", args.watch),
+        ("--like", args.like.is_some()),
+        ("--watch", args.watch.is_some()),
         ("--trace", args.trace.is_some()),
         ("--svg", args.svg.is_some()),
         ("--explain", args.explain),

@@ -1,6 +1,6 @@
 //! `demask-lab analyze path`: the fewest forwards that lead to an answer, beside what FreeDave needs.
 
-use demask_lab::analysis::path::Paths;
+use crate::analysis::path::Paths;
 
 use super::{Subject, loaded};
 use crate::{

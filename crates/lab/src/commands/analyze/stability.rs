@@ -1,6 +1,6 @@
 //! `demask-lab analyze stability`: how features change from step to step.
 
-use demask_lab::analysis::stability::{Stability, measure};
+use crate::analysis::stability::{Stability, measure};
 
 use super::{Subject, loaded};
 use crate::{

@@ -2,9 +2,9 @@
 
 use demask::Opened;
 use demask::{Error, Options};
-use demask_decode::{CacheSpec, DecoderSpec, caches::CACHES};
+use demask_decode::{CacheSpec, DecoderSpec, Registry};
 
-use demask_lab::analysis::staleness::{OfCache, Staleness, measure};
+use crate::analysis::staleness::{OfCache, Staleness, measure};
 
 use super::{Subject, loaded};
 use crate::{
@@ -86,7 +86,12 @@ fn possible(
 ) -> Vec<CacheSpec> {
     let kind = opened.info().facts().mask.kind();
     let mut caches = Vec::new();
-    for about in CACHES.iter().map(|method| &method.about).filter(|about| about.attention.contains(&kind)) {
+    for about in Registry::of_program()
+        .caches()
+        .iter()
+        .map(|method| &method.about)
+        .filter(|about| about.attention.contains(&kind))
+    {
         let Ok(cache) = about.name.parse() else { continue };
         match subject.first(opened, &over(&cache)) {
             Ok(_) => caches.push(cache),

@@ -1,12 +1,12 @@
 //! `demask-lab bench attention`: rows that all see the same keys.
 
+use crate::measuring::{Ceilings, Rates, Spread, Work};
 use demask::DeviceOptions;
 use demask_cpu::{
     CpuOptions,
     linear::{Activations, Products},
     pool::Pool,
 };
-use demask_lab::measuring::{Ceilings, Rates, Spread, Work};
 use demask_measure::trial::AttentionTrial;
 use demask_tensor::{AttentionShape, Dtype};
 use serde::Serialize;

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use crate::measuring::{Ceilings, Rates, Spread, Work, random_tokens};
 use demask::{Generation, Prompt, Receipt};
 use demask::{
     Opened,
@@ -10,7 +11,6 @@ use demask::{
         replay::{Recorded, Script},
     },
 };
-use demask_lab::measuring::{Ceilings, Rates, Spread, Work, random_tokens};
 use serde::Serialize;
 
 use super::repeats;

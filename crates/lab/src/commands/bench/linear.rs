@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
+use crate::measuring::{Ceilings, Rates, Spread, WARM, Work};
 use demask::DeviceOptions;
 use demask_cpu::{
     linear::{Linear, Quantisation},
     pool::Pool,
 };
-use demask_lab::measuring::{Ceilings, Rates, Spread, WARM, Work};
 use demask_measure::{reading::Reading, trial::LinearTrial};
 use demask_tensor::Dtype;
 use serde::Serialize;

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use crate::measuring::{Ceilings, Rates, Spread, WARM, Work, random_tokens};
 use demask::DeviceChoice;
 use demask::ModelByHand;
 use demask_decode::ModelFacts;
-use demask_lab::measuring::{Ceilings, Rates, Spread, WARM, Work, random_tokens};
 use demask_model::Inspect;
 use demask_step::{
     Drift, HeadAsk, Lanes, LayerRows, Mask, Need, Positions, Predictions, Probe, SequenceId, SequenceNeeds,
@@ -45,7 +45,7 @@ struct Shape {
     rows: usize,
     /// Slots that the rows see, their own included.
     keys: usize,
-    /// Rows that layers behind the first compute, the most drifted; none: all of them.
+    /// Rows that layers after the first compute, the most drifted; none: all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     computed: Option<usize>,
     head_rows: usize,
@@ -212,7 +212,7 @@ fn measure(
     Ok(Measured { shape, seconds, parts, flops, expert_bytes })
 }
 
-/// Times of forwards behind one that computed every slot, and the operations of one and the bytes of experts that it read.
+/// Times of forwards after one that computed every slot, and the operations of one and the bytes of experts that it read.
 fn forwards(
     network: &mut dyn Inspect,
     sequence: SequenceId,

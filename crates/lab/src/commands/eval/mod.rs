@@ -1,18 +1,20 @@
 //! `demask-lab eval`: the problems of tasks, answered and judged.
 
+mod made;
+mod peak;
 mod perform;
 mod spec;
 
 use anyhow::Context;
 use demask_eval::{
-    report::{self, Numbers, Summary},
-    run::{Made, Means, Plan},
+    report::{self, Extras, Numbers, Summary},
+    run::{Answering, DevItems, Made, Means, Plan},
     sandbox::{Confinement, Limits, Permission},
 };
 use serde::Serialize;
 
 use crate::{
-    args::{CodeExecution, EvalArgs},
+    args::{CodeExecution, EvalArgs, EvalCommandArgs},
     env,
     exit::usage,
     interrupt::{self, Watched},
@@ -38,7 +40,8 @@ struct Report<'a> {
 }
 
 /// Runs the command.
-pub fn run(settings: &Settings, args: &EvalArgs) -> anyhow::Result<()> {
+pub fn run(settings: &Settings, command: &EvalCommandArgs) -> anyhow::Result<()> {
+    let args = &command.eval;
     let width = width(args.batch)?;
     if args.limit == Some(0) {
         return Err(usage("--limit is 0, expected at least 1"));
@@ -48,18 +51,28 @@ pub fn run(settings: &Settings, args: &EvalArgs) -> anyhow::Result<()> {
         None => spec::of_flags(settings, args)?,
     };
     if args.batch.is_some()
-        && spec.rows.iter().all(|row| row.asks.iter().all(|ask| matches!(ask.by_likelihood(), Ok(true))))
+        && spec.rows.iter().flat_map(|row| &row.asks).all(|ask| !matches!(ask.answering(), Ok(Answering::Generate)))
     {
-        return Err(usage("--batch has no meaning with --score likelihood, whose draws share forwards: omit it"));
+        return Err(usage(
+            "--batch has no meaning with --score likelihood and decision, whose items share no forwards: omit it",
+        ));
     }
-    let plan = plan(settings, spec, args.limit, args.allow_code_execution.is_some())?;
+    if !command.peak_of.is_empty() {
+        return peak::alone(settings, spec, args, width, &command.peak_of);
+    }
+    let mut plan = plan(settings, spec, args, args.limit)?;
+    plan.again = true;
     let mut ready = Ready::open(settings, plan, args.allow_code_execution, true)?;
     let mut answers = ready.answers(args.out.as_deref(), width)?;
     ready.tell(&answers, settings.screen);
+    if command.peak_memory {
+        // Before a model is loaded: the memory has to hold one at a time.
+        peak::measure(&ready, &mut answers, settings.screen)?;
+    }
     ready.go(settings, &mut answers)?;
     let evaluation = ready.evaluation(&answers);
     if let Some(directory) = &args.out {
-        report::write(directory, &evaluation)?;
+        report::write(directory, &evaluation, &Extras::default())?;
     }
     let numbers = Numbers::of(&evaluation)?;
     let Made { items, seconds } = answers.made;
@@ -91,12 +104,30 @@ pub fn width(batch: Option<usize>) -> anyhow::Result<usize> {
 pub fn plan(
     settings: &Settings,
     spec: demask_eval::run::Spec,
+    args: &EvalArgs,
     limit: Option<usize>,
-    programs: bool,
 ) -> anyhow::Result<Plan> {
+    let skip = args.skip_dev.as_deref().map(DevItems::read).transpose()?;
+    if let Some(skip) = skip.as_ref().filter(|skip| spec.tasks.iter().all(|task| task.task.name != skip.task)) {
+        return Err(usage(format!("--skip-dev has items of {}, which is none of these tasks: omit it", skip.task)));
+    }
+    laid_out(settings, spec, args, limit, skip.as_ref())
+}
+
+/// Reads the data of a run without the items that a method was chosen by.
+fn laid_out(
+    settings: &Settings,
+    spec: demask_eval::run::Spec,
+    args: &EvalArgs,
+    limit: Option<usize>,
+    skip: Option<&DevItems>,
+) -> anyhow::Result<Plan> {
+    let programs = args.allow_code_execution.is_some();
     let _watched = Watched::begin();
     let mut fetching = fetching(settings.screen);
-    let mut means = Means { hub: &env::hub(), seed: settings.seed, limit, programs, watch: &mut fetching };
+    let hub = env::hub();
+    let seed = settings.seed;
+    let mut means = Means { hub: &hub, seed, limit, programs, skip, watch: &mut fetching };
     let plan = Plan::of(spec, &mut means);
     interrupt::check()?;
     Ok(plan?)

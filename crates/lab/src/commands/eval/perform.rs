@@ -1,21 +1,25 @@
 //! A plan carried out: everything opened and rehearsed, then one model after the other loaded and its rows answered.
 
-use std::{ops::ControlFlow, path::Path};
+use std::{cell::RefCell, collections::BTreeMap, ops::ControlFlow, path::Path};
 
-use demask::{DeviceOptions, Opened};
-use demask::{Model, Settings as _};
+use demask::{DeviceOptions, Model, ModelError, Opened, Settings as _, receipt::peak_memory};
 use demask_eval::{
+    Record,
     report::{Evaluation, Outline},
     run::{
-        self, Combination, Happened, Made, ModelSpec, Plan, Rehearsed, RunError, Runs, Store, about_model, needs,
-        outline,
+        self, Combination, Happened, Made, MadeBy, ModelRows, ModelSpec, Plan, Rehearsed, RunError, Runs, Store,
+        about_model, needs, outline,
     },
     sandbox::Permission,
+    tasks::UNMATCHED,
 };
 use demask_step::Need;
 use serde_json::{Map, Value};
 
-use super::permission;
+use super::{
+    made::{command, made},
+    permission,
+};
 use crate::{
     args::CodeExecution,
     exit::{Interrupted, usage},
@@ -149,8 +153,8 @@ impl Ready {
     pub fn answers(&self, out: Option<&Path>, width: usize) -> anyhow::Result<Answers> {
         let store = match out {
             Some(directory) => {
-                let configuration = run::configuration(&self.plan, &self.combinations, &self.models);
-                let store = Store::open(directory, &configuration)?;
+                let configuration = run::configuration(&self.plan, &self.rehearsed, &self.combinations, &self.models);
+                let store = Store::open(directory, &configuration, Some(&self.made(width)?))?;
                 self.outline().write(directory)?;
                 store
             }
@@ -159,9 +163,32 @@ impl Ready {
         Ok(Answers { store, width, made: Made::default() })
     }
 
+    /// Returns the rows, each under its first seed.
+    pub fn rows(&self) -> impl Iterator<Item = &Combination> {
+        let first = |row| self.combinations.iter().find(move |one| one.row == row && !one.again);
+        (0..self.plan.rows.len()).filter_map(first)
+    }
+
+    /// Loads the model of the first row, answers all items of its rows, and returns the largest resident memory of the process.
+    pub fn peak_memory(&mut self, settings: &Settings, answers: &mut Answers) -> anyhow::Result<u64> {
+        let rows = self.groups[0].rows.clone();
+        let model = self.load(settings, 0, &needs(&self.rehearsed, &rows, answers.width))?;
+        // Answering begins with a peak of its own: loading may have taken more.
+        let loaded = peak_memory();
+        answer(&[(&model, &rows)], self.runs(answers.width), &mut answers.store, settings.screen)?;
+        Ok(loaded.max(peak_memory()))
+    }
+
     /// Returns all answers that there are as an evaluation.
     pub fn evaluation(&self, answers: &Answers) -> Evaluation {
-        self.outline().evaluation(answers.store.records())
+        self.outline().evaluation(answers.store.records(), answers.store.made(), answers.store.peaks())
+    }
+
+    /// What makes results here.
+    fn made(&self, width: usize) -> anyhow::Result<MadeBy> {
+        let rows = self.combinations.iter();
+        let rows = rows.filter_map(|one| Some((one.label.as_str(), &self.group(one.row)?.device)));
+        Ok(made(width, rows)?)
     }
 
     fn runs(&self, width: usize) -> Runs<'_> {
@@ -184,26 +211,53 @@ impl Ready {
         }
     }
 
-    /// Answers what is not answered yet, one model after the other. A model that is alone stays loaded.
+    /// Answers what is not answered yet. Models take turns as far as the memory holds them together; a model that is alone stays
+    /// loaded.
     pub fn go(&mut self, settings: &Settings, answers: &mut Answers) -> anyhow::Result<()> {
-        for index in 0..self.groups.len() {
-            let rows = self.groups[index].rows.clone();
+        let missing: Vec<usize> = (0..self.groups.len())
+            .map(|group| self.runs(answers.width).missing(&self.groups[group].rows, &answers.store))
+            .collect();
+        let (width, ready) = (answers.width, RefCell::new(&mut *self));
+        let mut load = |group: usize| {
             // What is there already needs no model.
-            if self.runs(answers.width).missing(&rows, &answers.store) == 0 {
-                continue;
+            if missing[group] == 0 {
+                return Ok(None);
             }
-            let needs = needs(&self.rehearsed, &rows, answers.width);
-            let model = self.load(settings, index, &needs)?;
-            let runs = self.runs(answers.width);
-            let made = answer(&model, &rows, runs, &mut answers.store, settings.screen)?;
-            answers.made =
-                Made { items: answers.made.items + made.items, seconds: answers.made.seconds + made.seconds };
-            if self.groups.len() == 1 {
-                self.groups[index].state = State::Loaded(model);
-            }
+            let mut ready = ready.borrow_mut();
+            let needs = needs(&ready.rehearsed, &ready.groups[group].rows, width);
+            ready.load(settings, group, &needs).map(Some)
+        };
+        let mut work = |models: Vec<(usize, Box<Model>)>| ready.borrow_mut().take_turns(settings, models, answers);
+        let rounds = run::together(missing.len(), &mut load, &lacks_memory, &mut work)?;
+        if rounds > 0 {
+            let told = "warning: the memory does not hold all models: rows take turns with those beside them alone";
+            settings.screen.remark(told);
         }
         if let Some(warning) = self.permission.as_ref().and_then(Permission::late_warning) {
             settings.screen.remark(&format!("warning: {warning}"));
+        }
+        Ok(())
+    }
+
+    /// Answers what these models have not answered yet.
+    fn take_turns(
+        &mut self,
+        settings: &Settings,
+        mut models: Vec<(usize, Box<Model>)>,
+        answers: &mut Answers,
+    ) -> anyhow::Result<()> {
+        if !models.is_empty() {
+            answers.store.begin(command)?;
+        }
+        let rows: Vec<ModelRows<'_>> =
+            models.iter().map(|(group, model)| (&**model, self.groups[*group].rows.as_slice())).collect();
+        let made = answer(&rows, self.runs(answers.width), &mut answers.store, settings.screen);
+        let ended = answers.store.end();
+        let made = made?;
+        ended?;
+        answers.made = Made { items: answers.made.items + made.items, seconds: answers.made.seconds + made.seconds };
+        if let (1, Some((_, model))) = (self.groups.len(), models.pop()) {
+            self.groups[0].state = State::Loaded(model);
         }
         Ok(())
     }
@@ -218,6 +272,14 @@ impl Ready {
         };
         Ok(Box::new(load(opened, &group.device, needs, settings.screen)?))
     }
+}
+
+/// Returns whether a model was refused for want of memory.
+fn lacks_memory(error: &anyhow::Error) -> bool {
+    let is_memory = |cause: &(dyn std::error::Error + 'static)| {
+        matches!(cause.downcast_ref(), Some(ModelError::TooLarge(_) | ModelError::Memory { .. }))
+    };
+    error.chain().any(is_memory)
 }
 
 impl Group {
@@ -254,14 +316,21 @@ fn opened(settings: &Settings, spec: &ModelSpec) -> anyhow::Result<(Opened, Devi
 }
 
 /// Answers what is not answered yet.
-fn answer(model: &Model, rows: &[usize], runs: Runs<'_>, store: &mut Store, screen: Screen) -> anyhow::Result<Made> {
+fn answer(models: &[ModelRows<'_>], runs: Runs<'_>, store: &mut Store, screen: Screen) -> anyhow::Result<Made> {
     let _watched = Watched::begin();
+    let missing: usize = models.iter().map(|(_, rows)| runs.missing(rows, store)).sum();
     let mut bar = Bar::positions(screen, "");
-    bar.set(0, runs.missing(rows, store) as u64);
-    let made = run::run(model, rows, runs, store, &mut |happened| {
+    bar.set(0, missing as u64);
+    let mut unmatched = Unmatched::default();
+    let made = run::run(models, runs, store, &mut |happened| {
         match happened {
             Happened::Began(combination) => bar.tell(&combination.label),
-            Happened::Item(_) => bar.advance(),
+            Happened::Item(record) => {
+                bar.advance();
+                if let Some(warning) = unmatched.warning(record, runs.plan) {
+                    screen.remark(&warning);
+                }
+            }
             Happened::Step => {}
         }
         if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -270,5 +339,33 @@ fn answer(model: &Model, rows: &[usize], runs: Runs<'_>, store: &mut Store, scre
     match made {
         Err(RunError::Interrupted) => Err(Interrupted.into()),
         made => Ok(made?),
+    }
+}
+
+/// Answers without a match of a task's pattern, before its first match.
+#[derive(Default)]
+struct Unmatched(BTreeMap<String, usize>);
+
+impl Unmatched {
+    /// So many answers without a match are no accident.
+    const MANY: usize = 20;
+
+    /// Notes an answer, and returns a warning where the pattern of its task has never matched.
+    fn warning(&mut self, record: &Record, plan: &Plan) -> Option<String> {
+        let is_unmatched = record.verdict.failure.as_deref() == Some(UNMATCHED);
+        let count = self.0.entry(record.task.clone()).or_default();
+        // A match ends the counting.
+        *count = if is_unmatched { count.saturating_add(1) } else { usize::MAX };
+        if *count != Self::MANY {
+            return None;
+        }
+        let task = plan.tasks.iter().position(|task| task.name == record.task)?;
+        let pattern = plan.rows.iter().find_map(|row| row.asks[task].style.pattern())?;
+        let example: String = record.output.chars().take(200).collect();
+        Some(format!(
+            "warning: answer_regex '{pattern}' of {} matched none of {} answers, so they count as wrong: the last is {example:?}",
+            record.task,
+            Self::MANY
+        ))
     }
 }
