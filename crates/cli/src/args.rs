@@ -99,7 +99,7 @@ impl Arguments for Cli {
 pub enum Command {
     /// Answer one prompt
     Generate(Box<GenerateArgs>),
-    /// Talk: one line, one message; /reset forgets, /exit ends. On a terminal lines are edited and remembered
+    /// Talk: one line, one message; /help lists the commands. On a terminal lines are edited and remembered
     Chat(Box<ChatArgs>),
     /// Serve an OpenAI-compatible API and a page to watch answers being unmasked
     Serve(Box<serve::ServeArgs>),
@@ -122,10 +122,22 @@ pub enum Command {
     Man(ManArgs),
 }
 
+impl Command {
+    /// Returns the model that its argument names.
+    pub fn location(&self) -> Option<&str> {
+        match self {
+            Self::Chat(args) => args.location.as_deref(),
+            Self::Serve(args) => args.location.as_deref(),
+            Self::Inspect(args) => args.location.as_deref(),
+            _ => None,
+        }
+    }
+}
+
 /// `demask pull`.
 #[derive(Debug, Args)]
 pub struct PullArgs {
-    /// Model of a hub: org/name, org/name:Q4_K_M or org/name/FILE.gguf, with @REVISION behind it
+    /// Model of a hub: org/name, org/name:Q4_K_M or org/name/FILE.gguf, with @REVISION after it
     #[arg(value_name = "ORG/NAME")]
     pub location: String,
 }
@@ -133,6 +145,9 @@ pub struct PullArgs {
 /// `demask chat`.
 #[derive(Debug, Args)]
 pub struct ChatArgs {
+    /// Model, as --model takes it
+    #[arg(value_name = "MODEL")]
+    pub location: Option<String>,
     /// Options of the decoding.
     #[command(flatten)]
     pub decode: DecodeArgs,
@@ -144,14 +159,37 @@ pub struct ChatArgs {
 /// `demask inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// Model: a directory, or org/name of a hub [default: the built-in demo]
+    /// Model, as --model takes it [default: the built-in demo]
     #[arg(value_name = "MODEL")]
     pub location: Option<String>,
 }
 
 #[cfg(test)]
 mod tests {
+    use demask_settings::foreign::{COMMANDS, SETTINGS};
+
     use super::*;
+
+    #[test]
+    fn advice_for_names_of_other_programs_is_up_to_date() {
+        let program = command();
+        let flags: Vec<&str> =
+            program.get_subcommands().flat_map(clap::Command::get_arguments).filter_map(clap::Arg::get_long).collect();
+        let is_ours = |name: &str| flags.contains(&name.replace('_', "-").as_str());
+        for foreign in SETTINGS {
+            for named in foreign.here.split('`').skip(1).step_by(2) {
+                assert!(is_ours(named), "{named} is no flag: {foreign}");
+            }
+            assert_eq!(foreign.names.iter().find(|name| is_ours(name)), None, "a flag of our own");
+        }
+        let commands: Vec<&str> = program.get_subcommands().map(clap::Command::get_name).collect();
+        for foreign in COMMANDS {
+            assert_eq!(foreign.names.iter().find(|name| commands.contains(name)), None, "a command of our own");
+            if let Some((_, after)) = foreign.here.split_once("use demask ") {
+                assert!(after.split(' ').next().is_some_and(|name| commands.contains(&name)), "{foreign}");
+            }
+        }
+    }
 
     #[test]
     fn every_command_has_a_page_and_twelve_flags_at_most() {

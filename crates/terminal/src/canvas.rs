@@ -5,8 +5,9 @@ use std::io;
 use console::{Style, Term, measure_text_width};
 use demask::{Event, trace::TokenTexts};
 
-use crate::{env, output};
+use crate::{env, exit::usage, output};
 
+pub mod film;
 pub mod picture;
 
 /// Positions that a canvas of a trace may have: far beyond any model, far below what memory holds.
@@ -22,7 +23,7 @@ enum Cell {
     Token { text: String, fresh: bool },
 }
 
-/// The part of a canvas behind its prompt.
+/// The part of a canvas after its prompt.
 #[derive(Debug)]
 pub struct Canvas {
     first: usize,
@@ -31,7 +32,7 @@ pub struct Canvas {
 }
 
 impl Canvas {
-    /// Creates the canvas behind `first` positions of prompt; positions that are known already are text.
+    /// Creates the canvas after `first` positions of prompt; positions that are known already are text.
     pub fn new(first: usize, cells: impl Iterator<Item = Option<String>>) -> Self {
         let cell = |known: Option<String>| known.map_or(Cell::Mask, |text| Cell::Token { text, fresh: false });
         Self { first, cells: cells.map(cell).collect(), fresh: 0 }
@@ -227,6 +228,14 @@ impl Player {
         Ok(())
     }
 
+    /// Wipes the canvas off the terminal.
+    fn wipe(&mut self) -> io::Result<()> {
+        match &self.stage {
+            Stage::Terminal(term) => term.clear_last_lines(std::mem::take(&mut self.drawn)),
+            Stage::Lines(_) => Ok(()),
+        }
+    }
+
     /// Summary of a step, in a line.
     fn head(&self, step: usize, nfe: usize, Drafted { accepted, rejected }: Drafted) -> String {
         let (fresh, unmasked, all) = (self.canvas.fresh, self.canvas.unmasked(), self.canvas.cells.len());
@@ -261,6 +270,18 @@ pub fn bounded(length: usize) -> anyhow::Result<()> {
         anyhow::bail!("the trace has {length} positions, expected at most {LONGEST}");
     }
     Ok(())
+}
+
+/// Reads the forwards that are shown in a second; the usual ones where none are named.
+///
+/// # Errors
+/// If they are no number above 0.
+pub fn speed(flag: &str, named: Option<f64>) -> anyhow::Result<f64> {
+    let speed = named.unwrap_or(picture::SPEED);
+    if speed > 0.0 && speed.is_finite() {
+        return Ok(speed);
+    }
+    Err(usage(format!("{flag} is {speed}, expected steps a second, a number above 0")))
 }
 
 /// A token as its text, or as its number.

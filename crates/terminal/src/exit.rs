@@ -45,9 +45,14 @@ pub fn report(result: anyhow::Result<()>, program: &Program) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     let code = code(&error, program.is_usage);
     if code != 0 {
-        output::note(&format!("error: {}", in_flags(&(program.command)(), &message(&error))));
+        output::note(&line(&error, &(program.command)()));
     }
     ExitCode::from(code)
+}
+
+/// Returns the line that tells an error, in the flags of a program.
+pub fn line(error: &anyhow::Error, program: &clap::Command) -> String {
+    format!("error: {}", in_flags(program, &message(error)))
 }
 
 /// Test of an error, or of one of its causes.
@@ -121,7 +126,11 @@ const READING: [(&str, &str); 4] = [
 pub fn one_line_of_clap(text: &str) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(text);
     let end = ["\n\nUsage:", "\n\nFor more information"].iter().filter_map(|stop| text.find(stop)).min();
-    let mut line = one_line(&text[..end.unwrap_or(text.len())].replace("\n\n  tip:", ";"));
+    // Its advice to write a flag behind `--` helps a text that begins with a hyphen alone, and flags are mistyped far more often.
+    let mut pieces = text[..end.unwrap_or(text.len())].split("\n  tip:").map(str::trim);
+    let said = pieces.next().unwrap_or_default().to_owned();
+    let tips = pieces.filter(|tip| !tip.contains(" as a value, use "));
+    let mut line = one_line(&tips.fold(said, |line, tip| line + "; " + tip));
     for (reason, expected) in READING {
         if let Some(found) = line.strip_suffix(reason) {
             line = format!("{found}expected {expected}");
@@ -160,6 +169,9 @@ mod tests {
             one_line_of_clap(text),
             "unexpected argument '--fob' found; a similar one: '--foo' (--help lists what there is)"
         );
+        let text =
+            "error: unexpected argument '-x' found\n\n  tip: to pass '-x' as a value, use '-- -x'\n\nUsage: demask\n";
+        assert_eq!(one_line_of_clap(text), "unexpected argument '-x' found (--help lists what there is)");
         let text = "error: invalid value 'x' for '--steps <N>': invalid digit found in string\n\nFor more information";
         assert_eq!(
             one_line_of_clap(text),

@@ -42,6 +42,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "temperature",
             "top_p",
             "top_k",
+            "min_p",
             "seed",
             "stop",
             "include_stop",
@@ -51,9 +52,30 @@ const GROUPS: &[(&str, &[&str])] = &[
             "no_early_stop",
             "suppress_eos",
             "eos_confidence_zero",
+            "logit_bias",
+            "presence_penalty",
+            "frequency_penalty",
+            "repetition_penalty",
+            "min_tokens",
+            "bad_words",
             "deadline_ms",
             "decoder",
             "cache",
+        ],
+    ),
+    (
+        "Structure",
+        &[
+            "json_schema",
+            "json_object",
+            "regex",
+            "choice",
+            "json_space",
+            "constraint_before",
+            "constraint_behind",
+            "constraint_after",
+            "constraint_confidence",
+            "deadline",
         ],
     ),
     ("Method", &["block_length", "steps", "remasking", "schedule", "eps", "alg_temp", "cfg_scale"]),
@@ -61,7 +83,7 @@ const GROUPS: &[(&str, &[&str])] = &[
 
 /// A command as its help shows it.
 pub struct Page {
-    /// Its name, behind those of the commands above it: `bench step`.
+    /// Its name, after those of the commands above it: `bench step`.
     pub command: &'static str,
     /// Shared flags that it uses, beside those of the log.
     pub shared: &'static [&'static [&'static str]],

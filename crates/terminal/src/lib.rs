@@ -20,6 +20,7 @@ pub mod program;
 pub mod progress;
 pub mod room;
 pub mod settings;
+pub mod texts;
 pub mod told;
 pub mod words;
 

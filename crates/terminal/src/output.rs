@@ -17,7 +17,7 @@ use demask::KeptMatrices;
 use serde::Serialize;
 
 use crate::env;
-pub use crate::words::{bytes, counted};
+pub use crate::words::{bytes, counted, seconds, three_digits};
 
 /// Destination of each kind of output.
 #[derive(Debug, Clone, Copy)]

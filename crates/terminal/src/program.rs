@@ -3,9 +3,11 @@
 use std::process::ExitCode;
 
 use clap::{
-    Command, FromArgMatches,
+    Arg, Command, FromArgMatches,
     error::{ContextKind, ContextValue, ErrorKind},
 };
+use demask::{Registry, methods::RegistryError};
+use demask_settings::foreign;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::{
@@ -44,15 +46,25 @@ pub trait Arguments: FromArgMatches {
 }
 
 impl Program {
-    /// Runs the program, and returns its exit code.
-    pub fn run<A: Arguments>(&self, run: fn(A) -> anyhow::Result<()>) -> ExitCode {
-        let code = exit::report(self.parse_and_run(run), self);
+    /// Runs the program with the methods of a registry, and returns its exit code.
+    pub fn run<A: Arguments>(
+        &self,
+        registry: Result<Registry, RegistryError>,
+        run: fn(A) -> anyhow::Result<()>,
+    ) -> ExitCode {
+        let installed = registry.and_then(Registry::install).map_err(|error| usage(error.to_string()));
+        let code = exit::report(installed.and_then(|()| self.parse_and_run(run)), self);
         output::settle();
         code
     }
 
     fn parse_and_run<A: Arguments>(&self, run: fn(A) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let program = (self.command)();
+        let typed: Vec<String> =
+            std::env::args_os().skip(1).map(|typed| typed.to_string_lossy().into_owned()).collect();
+        if let Some((flag, foreign)) = foreign::flag_of_letters(typed.iter().map(String::as_str)) {
+            return Err(usage(format!("unexpected argument '{flag}', {foreign}")));
+        }
         let parsed = program.clone().try_get_matches().and_then(|found| Ok((A::from_arg_matches(&found)?, found)));
         let (arguments, matches) = match parsed {
             Ok(parsed) => parsed,
@@ -73,8 +85,30 @@ impl Program {
         if matches!(error.kind(), ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand) {
             return Err(usage(format!("no command given: --help lists them; {}", self.example)));
         }
-        let known = self.moved_or_removed(error, &text);
+        let known = self.moved_or_removed(error, &text).or_else(|| self.known_elsewhere(error, &text));
         Err(usage(known.unwrap_or_else(|| exit::one_line_of_clap(&text))))
+    }
+
+    /// Returns the refusal of a flag that other commands have, and of what other people's programs have.
+    fn known_elsewhere(&self, error: &clap::Error, text: &str) -> Option<String> {
+        let named = |kind| match error.get(kind) {
+            Some(ContextValue::String(name)) => Some(name.as_str()),
+            _ => None,
+        };
+        if let Some(name) = named(ContextKind::InvalidSubcommand) {
+            return foreign::command(name).map(|foreign| format!("unrecognized subcommand '{name}', {foreign}"));
+        }
+        let name = named(ContextKind::InvalidArg).filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
+        if !name.starts_with('-') && text.contains(" [PROMPT]") {
+            return Some(format!(
+                "unexpected argument '{name}' beside the prompt: quote a text of several words, and name a model by --model"
+            ));
+        }
+        let having = commands_with(&(self.command)(), name);
+        if !having.is_empty() {
+            return Some(format!("unexpected argument '{name}', a flag of {}", having.join(", ")));
+        }
+        foreign::setting(name).map(|foreign| format!("unexpected argument '{name}', {foreign}"))
     }
 
     /// Returns the refusal of a command that the other program or an earlier version has.
@@ -92,6 +126,22 @@ impl Program {
         let found = self.removed.iter().find(|(above, gone, _)| gone == name && is_below(above));
         found.map(|&(.., refusal)| refusal.to_owned())
     }
+}
+
+/// Returns the commands below one that show a flag.
+fn commands_with(program: &Command, flag: &str) -> Vec<String> {
+    let is_it = |arg: &Arg| match flag.strip_prefix("--") {
+        Some(long) => arg.get_long() == Some(long),
+        None => arg.get_short().is_some_and(|short| flag == format!("-{short}")),
+    };
+    let mut found = Vec::new();
+    for below in program.get_subcommands().filter(|below| !below.is_hide_set()) {
+        if below.get_arguments().any(|arg| is_it(arg) && !arg.is_hide_set()) {
+            found.push(below.get_name().to_owned());
+        }
+        found.extend(commands_with(below, flag).iter().map(|name| format!("{} {name}", below.get_name())));
+    }
+    found
 }
 
 /// Sends the libraries' log to standard error: nothing worse than a warning unless `-v` asks for more.

@@ -50,6 +50,7 @@ impl Bar {
             bar.set_position(done);
             if bar.is_hidden() {
                 bar.set_draw_target(ProgressDrawTarget::stderr());
+                bar.tick();
             }
         }
     }

@@ -1,26 +1,22 @@
 //! Resolution of the arguments: every decision that needs no model is made here, before anything runs.
 
-use std::{
-    io::{self, Read},
-    path::Path,
-    str::FromStr,
-};
+use std::{path::Path, str::FromStr};
 
-use anyhow::Context;
 use demask::{
-    DeviceOptions, Mask, ModelInfo, Opened, UnusableDevice,
+    DeviceOptions, ModelInfo, Opened, UnusableDevice,
     layers::{decode::OptionsError, tensor::Dtype},
 };
-use demask::{Error, LoadOptions, Model, Options, Prompt, plain};
+use demask::{Error, Like, LoadOptions, Model, Options, Prompt, seed};
 use demask_settings::layers::{Layered, Origin};
 
 use crate::{
-    args::{DecodeArgs, GenerateArgs, Group, OfModel, SharedArgs},
+    args::{DecodeArgs, GenerateArgs, Group, OfModel, Seed, SharedArgs},
     env,
     exit::usage,
     help::DEVICE,
     load::{Source, load},
     output::Screen,
+    texts,
 };
 
 /// Settings from the shared flags.
@@ -34,6 +30,8 @@ pub struct Settings {
     device: DeviceOptions,
     /// Key of all randomness.
     pub seed: u64,
+    /// Records whether a flag says what it is.
+    pub names_seed: bool,
     /// Destination of each kind of output.
     pub screen: Screen,
 }
@@ -64,13 +62,35 @@ impl Settings {
             cuda: env::cuda(),
             ..DeviceOptions::default()
         };
+        let screen = Screen { json: shared.json, quiet: shared.quiet };
+        let seed = match shared.seed {
+            Some(Seed::Given(seed)) => seed,
+            Some(Seed::Drawn) => {
+                let drawn = seed::drawn();
+                screen.remark(&told_seed(drawn));
+                drawn
+            }
+            None => 0,
+        };
         Ok(Self {
             device: options.device_options(&usual),
             source: Source(options.clone()),
             names_model: model.origin("model") == Some(&Origin::Flag),
-            seed: shared.seed.unwrap_or(0),
-            screen: Screen { json: shared.json, quiet: shared.quiet },
+            seed,
+            names_seed: shared.seed.is_some(),
+            screen,
         })
+    }
+
+    /// Draws a seed for answers at a temperature above 0, unless a flag says what it is, and returns what to say of it.
+    pub fn draw_seed(&self, options: &mut Options) -> Option<String> {
+        if self.names_seed {
+            return None;
+        }
+        options.seed = None;
+        let drawn = options.draw_seed();
+        options.seed.get_or_insert(self.seed);
+        drawn.map(told_seed)
     }
 
     /// Device to run on, compared with this machine: a device that cannot be used is known before a model is read.
@@ -82,6 +102,17 @@ impl Settings {
     pub fn asked(&self) -> &DeviceOptions {
         &self.device
     }
+}
+
+/// Reads the receipt of an answer that another one is to be like.
+pub fn like(path: &Path) -> anyhow::Result<Like> {
+    let text = texts::read_file(path)?;
+    Like::read(&text).map_err(|error| usage(format!("{}: {error}", path.display())))
+}
+
+/// Returns what to say of a seed that was drawn.
+fn told_seed(seed: u64) -> String {
+    format!("seed {seed}: --seed {seed} draws the same again")
 }
 
 /// A device compared with this machine, for a model that is not read yet.
@@ -108,10 +139,15 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads the arguments of `generate`, and the prompt's file.
-    pub fn resolve(args: &GenerateArgs, seed: u64) -> anyhow::Result<Self> {
-        let options = generate_options(&args.decode, seed)?;
-        Ok(Self { guide: guide(&args.decode, &options)?, options, prompt: prompt(args)? })
+    /// Reads the arguments of `generate`, the prompt's file and what was piped. What no flag says is as the answer of a receipt
+    /// had it, if there is one.
+    pub fn resolve(args: &GenerateArgs, settings: &Settings, like: Option<&Like>) -> anyhow::Result<Self> {
+        let mut options = generate_options(&args.decode, settings.seed)?;
+        if let Some(like) = like {
+            options.seed = options.seed.filter(|_| settings.names_seed);
+            options = like.beside(options);
+        }
+        Ok(Self { guide: guide(&args.decode, &options)?, options, prompt: prompt(args, settings.screen)? })
     }
 
     /// Opens the model that answers it, beside its guide if it has one.
@@ -144,8 +180,8 @@ pub fn open_beside(source: &Source, guide: Option<&Source>, screen: Screen) -> a
     })
 }
 
-/// The prompt in the one form in which it was given.
-fn prompt(args: &GenerateArgs) -> anyhow::Result<Prompt> {
+/// The prompt in the one form in which it was given, with what was piped after it.
+fn prompt(args: &GenerateArgs, screen: Screen) -> anyhow::Result<Prompt> {
     let given = [
         ("the argument", args.prompt.is_some()),
         ("--prompt", args.prompt_text.is_some()),
@@ -166,29 +202,56 @@ fn prompt(args: &GenerateArgs) -> anyhow::Result<Prompt> {
         if args.infill {
             return Err(usage("--infill needs text with <mask:N> holes: give the prompt as text, not as tokens"));
         }
-        return Ok(Prompt::Tokens(token_ids("--prompt-tokens", text)?));
-    }
-    let text = match (args.prompt.as_ref().or(args.prompt_text.as_ref()), &args.prompt_file) {
-        (Some(text), _) => text.clone(),
-        (_, Some(path)) => {
-            let mut text = read_text(path)?;
-            // The newline that editors put at the end of files is no part of a question.
-            if text.ends_with('\n') {
-                text.pop();
+        let tokens = token_ids("--prompt-tokens", text)?;
+        return match texts::piped(true, screen)? {
+            Some(_) => {
+                Err(usage("a text on standard input cannot follow --prompt-tokens: omit one, or add < /dev/null"))
             }
-            text
-        }
-        _ => {
-            return Err(usage(
-                "no prompt: give it as an argument, with --prompt-file FILE (-: standard input) or with --prompt-tokens 1,2,3",
-            ));
-        }
-    };
+            None => Ok(Prompt::Tokens(tokens)),
+        };
+    }
+    let text = whole_text(args, screen)?;
     Ok(match (args.infill, args.raw) {
         (true, _) => Prompt::Infill(text),
         (false, true) => Prompt::Raw(text),
         (false, false) => Prompt::user(text, args.decode.system.as_deref()),
     })
+}
+
+/// The text of the prompt: what was typed or named, what was piped, or the first and after it the second.
+fn whole_text(args: &GenerateArgs, screen: Screen) -> anyhow::Result<String> {
+    let typed = args.prompt.as_ref().or(args.prompt_text.as_ref());
+    let named = typed.map(Path::new).filter(|text| texts::is_standard_input(text)).or(args.prompt_file.as_deref());
+    let text = match (typed, named) {
+        (_, Some(path)) => {
+            let text = without_last_newline(texts::read(path)?);
+            if texts::is_standard_input(path) {
+                let empty = "standard input is empty, expected a prompt there: pipe one, or give it as an argument";
+                return if text.is_empty() { Err(usage(empty)) } else { Ok(text) };
+            }
+            text
+        }
+        (Some(text), None) => text.clone(),
+        (None, None) => {
+            let none = "no prompt: give it as an argument, with --prompt-file FILE (-: standard input) or with --prompt-tokens 1,2,3";
+            return texts::piped(false, screen)?.map(without_last_newline).ok_or_else(|| usage(none));
+        }
+    };
+    match texts::piped(true, screen)? {
+        None => Ok(text),
+        Some(_) if args.infill => Err(usage(
+            "--infill fills one text, found the prompt and another one on standard input: omit one, or add < /dev/null",
+        )),
+        Some(piped) => Ok(format!("{text}\n\n{}", without_last_newline(piped))),
+    }
+}
+
+/// The newline that editors put at the end of files is no part of a question.
+fn without_last_newline(mut text: String) -> String {
+    if text.ends_with('\n') {
+        text.pop();
+    }
+    text
 }
 
 /// Options of the decoding, from the arguments.
@@ -199,20 +262,9 @@ pub fn generate_options(args: &DecodeArgs, seed: u64) -> Result<Options, Error> 
 /// Returns what to say before an answer of a model with these options.
 pub fn notes(info: &ModelInfo, options: &Options) -> impl Iterator<Item = String> + use<> {
     let decoder = options.decoder.as_ref().map_or("", |decoder| decoder.name());
-    let untrained = info.untrained_masks(decoder).map(|note| format!("note: {note}"));
-    [long_canvas(info, options), untrained].into_iter().flatten()
-}
-
-/// Returns what to say of a canvas that is far longer than the model is made for: under full attention its length is no bound
-/// but an input, and other answers come of it.
-fn long_canvas(info: &ModelInfo, options: &Options) -> Option<String> {
-    let (recommended, length) = (info.recommended_length(), options.gen_length?);
-    (info.facts().mask == Mask::Full && length > 2 * recommended).then(|| {
-        format!(
-            "note: --gen-length {length} is an input, which every position sees, and this model is made for {recommended}: answers \
-             may be wrong; --max-tokens bounds an answer and changes nothing else"
-        )
-    })
+    let long = options.gen_length.and_then(|length| info.long_canvas(length));
+    let long = long.map(|note| note.replace("`gen_length`", "--gen-length").replace("`max_tokens`", "--max-tokens"));
+    [long, info.untrained_masks(decoder)].into_iter().flatten().map(|note| format!("note: {note}"))
 }
 
 /// Refuses log-probabilities where nothing shows them.
@@ -255,15 +307,4 @@ pub fn numbers<T: FromStr>(flag: &str, text: &str, what: &str) -> anyhow::Result
 /// Token ids separated by commas.
 pub fn token_ids(flag: &str, text: &str) -> anyhow::Result<Vec<u32>> {
     numbers(flag, text, "a token id")
-}
-
-/// A text file, or standard input for `-`.
-pub fn read_text(path: &Path) -> anyhow::Result<String> {
-    let context = || format!("cannot read {}", path.display());
-    if path.as_os_str() == "-" {
-        let mut bytes = Vec::new();
-        let read = io::stdin().read_to_end(&mut bytes);
-        return read.and_then(|_| plain::decoded(bytes)).context("cannot read standard input");
-    }
-    plain::read(path).with_context(context)
 }

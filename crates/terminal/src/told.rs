@@ -7,13 +7,55 @@ use demask::costs::{
     estimate::{Estimate, NetworkEstimate, StepKind},
 };
 
-use crate::words::bytes;
+use serde::Serialize;
+
+use crate::words::{bytes, seconds, three_digits};
 
 /// Kinds of forwards that are listed one by one.
 const KINDS: usize = 8;
 
-/// Returns a table: a column for the model, its guide and an autoregressive model of the same shape.
-pub fn told(costs: &Costs) -> String {
+/// Costs of the same answer where more predictions come true.
+#[derive(Debug, Serialize)]
+pub struct Hoped {
+    /// Share of predictions that come true.
+    pub acceptance: f64,
+    /// Where that was seen.
+    pub source: &'static str,
+    /// Costs of the answer.
+    pub estimate: Estimate,
+}
+
+/// Ceilings of a machine, and the shortest time that they allow for an answer.
+#[derive(Debug, Serialize)]
+pub struct Machine {
+    /// Multiplications and additions, in 1e12 a second.
+    pub tflops: f64,
+    /// Memory that is read, in 1e9 bytes a second.
+    pub gbs: f64,
+}
+
+impl Machine {
+    /// Returns the seconds that reading and multiplying take at least: in each forward the longer of the two.
+    pub fn seconds(&self, network: &NetworkEstimate) -> f64 {
+        let reading = network.bytes as f64 / network.forwards.max(1) as f64 / (self.gbs * 1e9);
+        let of_kind = |kind: &StepKind| (kind.flops / (self.tflops * 1e12)).max(kind.forwards as f64 * reading);
+        network.steps.iter().map(of_kind).sum()
+    }
+}
+
+/// What costs are shown beside.
+#[derive(Debug, Default, Serialize)]
+pub struct Beside {
+    /// A better case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hoped: Option<Hoped>,
+    /// The machine that would run it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Machine>,
+}
+
+/// Returns a table: a column for the model, for a better case, its guide and an autoregressive model of the same shape.
+pub fn told(costs: &Costs, Beside { hoped, machine }: &Beside) -> String {
     let Costs { model, guide_model, acceptance, estimate, autoregressive } = costs;
     let decoding = &estimate.decoding;
     let assumed = acceptance.map_or_else(|| "recorded predictions".to_owned(), |share| format!("acceptance {share}"));
@@ -25,10 +67,19 @@ pub fn told(costs: &Costs) -> String {
         decoding.generated_tokens,
         if estimate.convention == "published" { "dLLM-Cache's table" } else { "demask" },
     );
-    let mut columns = vec![(if autoregressive.is_some() { "diffusion" } else { "autoregressive" }, &estimate.network)];
+    let own = if autoregressive.is_some() { "diffusion" } else { "autoregressive" };
+    let better = hoped.as_ref().map(|hoped| format!("acceptance {}", hoped.acceptance));
+    let mut columns = vec![(if hoped.is_some() { "worst case" } else { own }, &estimate.network)];
+    columns.extend(better.iter().zip(hoped).map(|(name, hoped)| (name.as_str(), &hoped.estimate.network)));
     columns.extend(guide_model.iter().zip(&estimate.guide).map(|_| "guide").zip(&estimate.guide));
     columns.extend(autoregressive.iter().map(|estimate| ("autoregressive", &estimate.network)));
-    text += &table(&columns);
+    text += &table(&columns, machine.as_ref());
+    if let Some(Hoped { acceptance, source, .. }) = hoped {
+        let _ = writeln!(text, "acceptance {acceptance}: {source}");
+    }
+    if let Some(machine) = machine {
+        text += &at_least(costs, machine);
+    }
     text += &summary(estimate);
     text += &kinds(&estimate.network);
     text
@@ -40,7 +91,7 @@ type Row = (&'static str, fn(&NetworkEstimate) -> String);
 const ROWS: &[Row] = &[
     ("forwards", |found| found.forwards.to_string()),
     ("rows", |found| found.rows.to_string()),
-    ("computed rows", |found| found.computed_rows.to_string()),
+    ("computed rows", |found| format!("{:.0}", found.computed_rows)),
     ("head rows", |found| found.head_rows.to_string()),
     ("operations", |found| units(found.flops)),
     ("  projections", |found| units(found.modules.projections.flops)),
@@ -57,15 +108,37 @@ const ROWS: &[Row] = &[
     ("workspace", |found| bytes(found.memory.workspace)),
 ];
 
-fn table(columns: &[(&str, &NetworkEstimate)]) -> String {
+fn table(columns: &[(&str, &NetworkEstimate)], machine: Option<&Machine>) -> String {
     let mut cells =
         vec![std::iter::once(String::new()).chain(columns.iter().map(|(name, _)| (*name).to_owned())).collect()];
+    if let Some(machine) = machine {
+        let seconds = columns.iter().map(|(_, network)| seconds(machine.seconds(network)));
+        cells.push(std::iter::once("time, at least".to_owned()).chain(seconds).collect());
+    }
     for (name, cell) in ROWS {
         let mut row = vec![(*name).to_owned()];
         row.extend(columns.iter().map(|(_, found)| cell(found)));
         cells.push(row);
     }
     aligned(&cells)
+}
+
+/// Returns what the seconds mean, and from where on diffusion takes fewer than autoregression.
+fn at_least(costs: &Costs, machine: &Machine) -> String {
+    let mut text = format!(
+        "time: what multiplying ({} TFLOP/s) and reading ({} GB/s) take on this machine\n",
+        three_digits(machine.tflops),
+        three_digits(machine.gbs)
+    );
+    let alone = costs.guide_model.is_none().then_some(costs.autoregressive.as_ref()).flatten();
+    if let Some(autoregressive) = alone {
+        let each = |estimate: &Estimate, count: usize| machine.seconds(&estimate.network) / count.max(1) as f64;
+        let forward = each(&costs.estimate, costs.estimate.decoding.nfe);
+        let token = each(autoregressive, autoregressive.decoding.generated_tokens);
+        let even = three_digits(forward / token);
+        let _ = writeln!(text, "at {even} tokens/NFE it takes the time of autoregression, above that less");
+    }
+    text
 }
 
 /// Cost of an answer for each token.
@@ -134,7 +207,7 @@ impl Group {
             sum.first.to_string(),
             sum.forwards.to_string(),
             sum.rows.to_string(),
-            each(sum.computed_rows),
+            format!("{:.1}", sum.computed_rows / sum.forwards as f64),
             keys,
             each(sum.head_rows),
             units(sum.flops / sum.forwards as f64),

@@ -12,6 +12,21 @@ pub fn bytes(count: u64) -> String {
     if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", units[unit]) }
 }
 
+/// Seconds for people: three digits, in milliseconds below a second.
+pub fn seconds(seconds: f64) -> String {
+    if seconds < 0.9995 {
+        format!("{} ms", three_digits(seconds * 1e3))
+    } else {
+        format!("{} s", three_digits(seconds))
+    }
+}
+
+/// A number from 0 on with three digits that count.
+pub fn three_digits(number: f64) -> String {
+    let decimals = [9.995, 99.95].iter().filter(|&&bound| number < bound).count();
+    format!("{number:.decimals$}")
+}
+
 /// Count with its noun.
 pub fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
@@ -19,11 +34,20 @@ pub fn counted(count: usize, noun: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes, counted};
+    use super::{bytes, counted, seconds, three_digits};
 
     #[test]
     fn bytes_are_short() {
         assert_eq!([0, 1023, 1536, 5 << 30].map(bytes), ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]);
+    }
+
+    #[test]
+    fn numbers_have_three_digits() {
+        assert_eq!([0.0, 0.123, 9.996, 82.04, 1234.5].map(three_digits), ["0.00", "0.12", "10.0", "82.0", "1234"]);
+        assert_eq!(
+            [0.000_01, 0.0171, 0.9996, 1.234, 75.0].map(seconds),
+            ["0.01 ms", "17.1 ms", "1.00 s", "1.23 s", "75.0 s"]
+        );
     }
 
     #[test]

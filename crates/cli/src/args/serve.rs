@@ -11,6 +11,9 @@ use demask_terminal::args::flags::{All, Flags, OfServedModel};
 /// Serve an OpenAI-compatible API and a page to watch answers being unmasked
 #[derive(Debug, Clone, Default, Args)]
 pub struct ServeArgs {
+    /// Model, as --model takes it
+    #[arg(value_name = "MODEL")]
+    pub location: Option<String>,
     /// Settings of the server.
     #[command(flatten)]
     pub serve: Flags<ServeOptions, All>,

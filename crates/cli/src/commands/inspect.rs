@@ -14,12 +14,7 @@ use demask::{
 };
 use serde::Serialize;
 
-use crate::{
-    args::{InspectArgs, SharedArgs},
-    exit::usage,
-    output,
-    settings::Settings,
-};
+use crate::{output, settings::Settings};
 
 /// Positions that K/V memory is shown for.
 const POSITIONS: usize = 1000;
@@ -66,9 +61,9 @@ struct Adapter {
 
 impl From<&AdapterFacts> for Adapter {
     fn from(facts: &AdapterFacts) -> Self {
-        let AdapterFacts { name, base, ranks, products, parameters, .. } = facts.clone();
         let usage = AdapterChoice::from(facts.usage).to_string();
-        Self { name, base, usage, ranks, products, parameters }
+        let (products, parameters) = (facts.products(), facts.parameters());
+        Self { name: facts.name.clone(), base: facts.base.clone(), usage, ranks: facts.ranks, products, parameters }
     }
 }
 
@@ -140,21 +135,8 @@ struct Memory {
     widened: Vec<KeptMatrices>,
 }
 
-/// The model of the argument is the one that flags name elsewhere.
-fn shared(mut shared: SharedArgs, args: &InspectArgs) -> anyhow::Result<SharedArgs> {
-    match &args.location {
-        Some(_) if shared.model.text("model").is_some() => {
-            return Err(usage("found a model in the argument and in --model, expected one: omit the other"));
-        }
-        Some(location) => shared.model.replace("model", location),
-        None => {}
-    }
-    Ok(shared)
-}
-
 /// Runs the command.
-pub fn run(typed: SharedArgs, args: &InspectArgs) -> anyhow::Result<()> {
-    let settings = &Settings::resolve(&shared(typed, args)?)?;
+pub fn run(settings: &Settings) -> anyhow::Result<()> {
     let source = &settings.source;
     let report = report(&source.headers(settings.screen)?, settings.asked())?;
     if settings.screen.json { output::json(&report) } else { Ok(output::text(&told(&report))?) }

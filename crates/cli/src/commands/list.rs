@@ -23,7 +23,7 @@ use crate::{output, settings::Settings};
 #[derive(Serialize)]
 struct Line {
     /// Name as it is typed: `org/name`, `org/name:Q4_K_M` or `org/name/FILE.gguf`, of another branch than `main` with
-    /// `@branch` behind it.
+    /// `@branch` after it.
     name: String,
     path: Option<PathBuf>,
     /// Bytes that its files take.

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use anyhow::{Context, anyhow};
-use demask::{LoadOptions, Model, Settings as _, plain};
+use demask::{LoadOptions, Model, Settings as _, layers::engine::EngineCounters, plain};
 use demask_serve::{
     Keys, Limits, ServeOptions, Service, ServiceConfig,
     http::{HttpConfig, Server, Stop},
@@ -66,11 +66,12 @@ fn serve(
     keep_prefixes(&model, load_options.prefix_cache, screen)?;
     model.set_preemption(options.no_preemption != Some(true))?;
     let open = keys.is_empty();
+    let page = options.no_ui != Some(true);
     let config = ServiceConfig {
         names: options.served_model_name.clone().unwrap_or_default().0,
         limits,
         keys: Arc::new(keys),
-        page: options.no_ui != Some(true),
+        page,
         weights,
         log: if options.no_log == Some(true) || screen.quiet {
             Arc::new(|_| {})
@@ -88,6 +89,10 @@ fn serve(
     }
     // Told whatever else is quiet: with port 0 nobody else knows where it is.
     output::note(&format!("demask serves {} on http://{bound}", settings.source.name().unwrap_or("the demo")));
+    let name =
+        options.served_model_name.as_ref().and_then(|names| names.0.first()).map_or(model.name(), String::as_str);
+    let place = if page { format!("page http://{bound}/, ") } else { String::new() };
+    screen.remark(&format!("{place}base URL of clients http://{bound}/v1, model {name}"));
     interrupt::take_over();
     let mut manager = Manager::find(screen);
     manager.ready(&format!("http://{bound}"));
@@ -120,11 +125,15 @@ fn keep_prefixes(model: &Model, asked: Option<u64>, screen: Screen) -> anyhow::R
 /// the server can start it again.
 fn until_stopped(server: Server, model: Model, manager: &mut Manager, asked: impl Fn() -> usize) -> anyhow::Result<()> {
     let handle = model.handle();
+    let mut told = false;
     let served = server.run(|| {
         let (asked, pulse) = (asked(), handle.pulse());
         // A forward that takes longer than the manager waits is one that will never end.
         let is_well = |limit| pulse.alive && !pulse.failed && (!pulse.busy || pulse.since < limit);
         manager.look(asked > 0 || pulse.failed, is_well);
+        if asked == 1 && pulse.busy && !std::mem::replace(&mut told, true) {
+            output::note(&waiting(&handle.counters()));
+        }
         match asked {
             0 if !pulse.failed => Stop::No,
             0 | 1 => Stop::Drain,
@@ -136,6 +145,15 @@ fn until_stopped(server: Server, model: Model, manager: &mut Manager, asked: imp
     match handle.failure() {
         Some(why) => Err(anyhow!("the engine has failed ({why}): start the server again")),
         None => Ok(()),
+    }
+}
+
+/// Says what a server that is to stop waits for.
+fn waiting(counters: &EngineCounters) -> String {
+    // The counts are those after the last forward, before which a request may not have been there.
+    match (counters.totals.running + counters.totals.waiting).max(1) {
+        1 => "waiting for 1 answer; Ctrl-C again ends it".to_owned(),
+        answers => format!("waiting for {answers} answers; Ctrl-C again ends them"),
     }
 }
 

@@ -4,13 +4,37 @@ use std::{fs, io::Read};
 
 use serde_json::Value;
 
-use crate::harness::{command, demask, demask_with_input, project, questions, refused};
+use crate::harness::{Run, command, demask, demask_with_input, project, questions, refused};
+
+#[test]
+fn a_temperature_without_a_seed_draws_one_and_says_which() {
+    let generate = |more: &[&str]| demask(&[&["generate", "Hello?", "--temperature", "1.5"], more].concat());
+    let seed = |run: &Run| -> String {
+        let line =
+            run.stderr.lines().find(|line| line.starts_with("seed ")).unwrap_or_else(|| panic!("{}", run.stderr));
+        line["seed ".len()..].split(':').next().unwrap().to_owned()
+    };
+    let (first, second) = (generate(&[]), generate(&["--seed", "-1"]));
+    assert_ne!(seed(&first), seed(&second));
+    let again = generate(&["--seed", &seed(&first), "--json"]);
+    assert!(!again.stderr.contains("seed "), "{}", again.stderr);
+    let answer = again.json();
+    assert_eq!(answer["text"].as_str().unwrap(), first.stdout.trim_end_matches('\n'));
+    assert_eq!(answer["receipt"]["seed"].to_string(), seed(&first));
+    let greedy = demask(&["generate", "Hello?", "--json"]);
+    assert!(!greedy.stderr.contains("seed "), "{}", greedy.stderr);
+    assert_eq!(greedy.json()["receipt"]["seed"].as_u64(), Some(0));
+    let refused = demask(&["generate", "Hello?", "--seed", "-2"]);
+    let told =
+        "error: invalid value '-2' for '--seed <N>': expected a whole number from 0 on, or -1 for one that is drawn";
+    assert!(refused.stderr.starts_with(told), "{}", refused.stderr);
+}
 
 #[test]
 fn word_problems_are_answered() {
     for (question, answer) in &questions()[..3] {
         let run = demask(&["generate", question, "--dtype", "f32"]);
-        assert!(run.stderr.contains(" NFE, "), "{}", run.stderr);
+        assert!(run.stderr.contains(" tokens/s, "), "{}", run.stderr);
         let text = run.success();
         assert!(text.ends_with(&format!("The final answer is {answer}\n")), "{question} {text}");
     }
@@ -29,7 +53,9 @@ fn json_is_one_object_with_the_whole_receipt() {
     };
     assert_eq!(keys(&answer), "end_token finish generated_tokens prompt_tokens receipt text tokens");
     for key in [
+        "version",
         "model",
+        "settings",
         "decoder",
         "cache",
         "exactness",
@@ -46,11 +72,93 @@ fn json_is_one_object_with_the_whole_receipt() {
     ] {
         assert!(answer["receipt"].get(key).is_some(), "{key}");
     }
-    assert_eq!(keys(&answer["receipt"]["seconds"]), "guide load model total wall");
+    assert_eq!(keys(&answer["receipt"]["seconds"]), "first_token guide load model tokens_per_second total wall");
     assert_eq!(keys(&answer["receipt"]["memory"]), "cache guide peak weights");
     assert_eq!(answer["finish"], "eos");
     assert_eq!(answer["receipt"]["seed"], 7);
     assert_eq!(answer["tokens"].as_array().unwrap().len() as u64, answer["generated_tokens"].as_u64().unwrap());
+}
+
+#[test]
+fn a_receipt_makes_the_answer_again() {
+    let (question, _) = &questions()[0];
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("receipt.json");
+    let file = file.to_str().unwrap();
+    let [causal, blocks, dream] = ["qwen", "sdar", "dream"].map(|name| project(&format!("demo/demo-{name}")));
+    let guided = ["--model", &dream, "--guide", &causal];
+    let warm = ["--temperature", "0.8", "--top-p", "0.9", "--stop-rule", "never", "--stop", "The"];
+    let calls: [(&[&str], &[&str], &[&str]); 8] = [
+        (&[], &[], &[]),
+        (&[], &["--gen-length", "32", "--block-length", "8", "--decoder", "static:steps=8"], &[]),
+        (&[], &warm, &[]),
+        (&[], &["--max-tokens", "7", "--ignore-eos", "--schedule", "dream", "--alg-temp", "0.2"], &[]),
+        (&["--model", &causal], &["--temperature", "1.1", "--top-k", "5"], &[]),
+        (&["--model", &blocks], &["--temperature", "0.7", "--suppress-eos"], &[]),
+        (&guided, &["--decoder", "guided", "--temperature", "0.9"], &[]),
+        (&[], &["--remasking", "entropy"], &["--infill"]),
+    ];
+    for (models, options, form) in calls {
+        let prompt = if form.is_empty() { question.as_str() } else { "Ada has 3<mask:4> pears.<mask:3>" };
+        let asked = [&["generate", prompt, "--json"], models, form].concat();
+        let first = demask(&[&asked[..], options].concat()).json();
+        let whole = first.to_string();
+        for text in [&whole, &first["receipt"].to_string()] {
+            fs::write(file, text).unwrap();
+            let again = demask(&[&asked[..], &["--like", file]].concat()).json();
+            assert_eq!(again["tokens"], first["tokens"], "{options:?}");
+            assert_eq!(again["receipt"]["settings"], first["receipt"]["settings"], "{options:?}");
+            for name in ["decoder", "cache", "steps", "block_length", "seed", "nfe", "forwards", "flops"] {
+                assert_eq!(again["receipt"][name], first["receipt"][name], "{options:?}: {name}");
+            }
+        }
+    }
+    let lengths = ["--gen-length", "16", "--block-length", "8"];
+    let other =
+        demask(&[&["generate", question, "--json", "--like", file, "--seed", "9"][..], &lengths].concat()).json();
+    let settings = &other["receipt"]["settings"];
+    assert_eq!((&other["receipt"]["seed"], &settings["gen_length"]), (&9.into(), &16.into()));
+}
+
+#[test]
+fn a_receipt_tells_how_its_answer_was_decoded() {
+    let (question, _) = &questions()[0];
+    let call = ["--temperature", "0.7", "--top-p", "0.9", "--stop-rule", "never", "--json"];
+    let answer = demask(&[&["generate", question][..], &call].concat()).json();
+    let settings = &answer["receipt"]["settings"];
+    for (name, value) in [
+        ("temperature", Value::from(0.7)),
+        ("top_p", 0.9.into()),
+        ("top_k", 0.into()),
+        ("alg_temp", 0.0.into()),
+        ("cfg_scale", 0.0.into()),
+        ("gen_length", 64.into()),
+        ("stop_rule", "never".into()),
+    ] {
+        assert_eq!(settings[name], value, "{name}: {settings}");
+    }
+}
+
+#[test]
+fn a_receipt_of_something_else_is_refused_in_one_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("receipt.json");
+    let path = file.to_str().unwrap();
+    let dream = project("demo/demo-dream");
+    let mut answer = demask(&["generate", "--json", "hi", "--max-tokens", "4"]).json();
+    let refused = |text: &str, more: &[&str], told: &str| {
+        fs::write(&file, text).unwrap();
+        let run = demask(&[&["generate", "hi", "--like", path], more].concat());
+        assert_eq!((run.code, run.stderr.lines().count()), (Some(2), 1), "{}", run.stderr);
+        assert!(run.stderr.contains(told), "{}", run.stderr);
+    };
+    let told = "error: the receipt is of the model demo-llada, and demo-dream is here: name that one";
+    refused(&answer.to_string(), &["--model", &dream], told);
+    refused("{}", &[], "the receipt has no field settings, which demask ");
+    answer["receipt"]["version"] = "0.0.1".into();
+    fs::write(&file, answer.to_string()).unwrap();
+    let run = demask(&["generate", "hi", "--like", path]);
+    assert!(run.code == Some(0) && run.stderr.contains("the receipt is of demask 0.0.1, this is "), "{}", run.stderr);
 }
 
 #[test]
@@ -177,6 +285,57 @@ fn prompts_come_from_files_standard_input_and_as_tokens() {
 }
 
 #[test]
+fn what_is_piped_is_the_prompt_or_follows_it() {
+    let (question, _) = &questions()[1];
+    let (first, rest) = question.split_once(". ").unwrap();
+    let count = |run: Run| run.json()["prompt_tokens"].clone();
+    let whole = count(demask(&["generate", question, "--json"]));
+    for arguments in
+        [&["generate"][..], &["generate", "-"], &["generate", "-p", "-"], &["generate", "--prompt-file", "-"]]
+    {
+        let piped = demask_with_input(&[arguments, &["--json"]].concat(), &format!("{question}\n"));
+        assert_eq!(count(piped), whole, "{arguments:?}");
+    }
+    let joined = count(demask(&["generate", &format!("{first}.\n\n{rest}"), "--json"]));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), format!("{first}.\n")).unwrap();
+    let head = format!("{first}.");
+    for prompt in [&[head.as_str()][..], &["--prompt-file", file.path().to_str().unwrap()]] {
+        let arguments = [&["generate", "--json"], prompt].concat();
+        assert_eq!(count(demask_with_input(&arguments, &format!("{rest}\n"))), joined, "{prompt:?}");
+        // Nothing is no text.
+        assert_eq!(count(demask_with_input(&arguments, "\n")), count(demask(&arguments)), "{prompt:?}");
+    }
+    let filled = demask_with_input(&["generate", "--infill", "--json"], "3+4=<mask:1> pears.\n").json();
+    assert!(filled["text"].as_str().unwrap().starts_with("3+4="), "{filled}");
+}
+
+/// Beside a prompt an open pipe is waited for, and a line says so. Other kinds of standard input are never read.
+#[test]
+#[cfg(unix)]
+fn standard_input_that_stays_open() {
+    use std::{
+        io::{BufRead, BufReader},
+        os::{fd::OwnedFd, unix::net::UnixStream},
+        process::Stdio,
+    };
+    let (question, answer) = &questions()[1];
+    let arguments = ["generate", question.as_str()];
+    let mut child = command(&arguments).stdin(Stdio::piped()).spawn().unwrap();
+    let (open, mut line) = (child.stdin.take(), String::new());
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "waiting for the end of standard input, which is a pipe: where nothing comes, add < /dev/null\n");
+    drop(open);
+    let told = |output: std::process::Output| String::from_utf8(output.stdout).unwrap();
+    let expected = format!("The final answer is {answer}\n");
+    assert!(told(child.wait_with_output().unwrap()).ends_with(&expected));
+    let (near, _far) = UnixStream::pair().unwrap();
+    let output = command(&arguments).stdin(OwnedFd::from(near)).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(told(output).ends_with(&expected));
+}
+
+#[test]
 fn stop_texts_end_the_answer() {
     let (question, _) = &questions()[0];
     let answer = demask(&["generate", question, "--stop", "cups", "--json"]).json();
@@ -239,6 +398,20 @@ fn plans_are_explained_and_not_run() {
 }
 
 #[test]
+fn plans_under_a_form_end_and_say_what_is_forced() {
+    let question = "Is 3 + 4 equal to 7?";
+    let text = demask(&["generate", "--explain", "--choice", "yes", "--choice", "no", question]).success();
+    let plans: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
+    let forced = |line: &str| Some(line.split_once("forces ")?.1.split_once(' ')?.0.parse::<usize>().unwrap());
+    assert!(plans[1].starts_with("form: leaves no choice about "), "{text}");
+    let before: usize = plans[1].split(' ').nth(5).unwrap().parse().unwrap();
+    let all = before + plans.iter().filter_map(|line| forced(line)).sum::<usize>();
+    assert!(before > 50 && all > before, "{text}");
+    // Two words are told from each other by their first token.
+    assert!(plans.len() < 8, "{text}");
+}
+
+#[test]
 fn holes_are_filled_in_place() {
     let run = demask(&["generate", "--infill", "19+6=<mask:2> cups.\nThe final answer is 2<mask:1>", "-q"]);
     let text = run.success();
@@ -284,6 +457,25 @@ fn a_conversation_is_one_message_a_line() {
     let turns: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(turns.len(), 2);
     assert!(turns[1]["prompt_tokens"].as_u64() > turns[0]["prompt_tokens"].as_u64(), "the history is part of it");
+}
+
+#[test]
+fn a_message_is_answered_once_more_by_other_random_numbers() {
+    let (question, _) = &questions()[0];
+    let turns = |temperature: &str| {
+        let options = ["--decoder", "static", "--temperature", temperature, "--seed", "0", "--max-tokens", "24"];
+        let arguments = [&["chat", "--json"][..], &options].concat();
+        let text = demask_with_input(&arguments, &format!("{question}\n/retry\n/retry\nAnd now?\n")).success();
+        let turns: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        // Each answer takes the place of the one before.
+        assert_eq!(turns[0]["prompt_tokens"], turns[2]["prompt_tokens"]);
+        assert!(turns[3]["prompt_tokens"].as_u64() > turns[2]["prompt_tokens"].as_u64());
+        turns.into_iter().map(|turn| turn["text"].clone()).collect::<Vec<_>>()
+    };
+    let greedy = turns("0");
+    assert!(greedy[0] == greedy[1] && greedy[1] == greedy[2], "{greedy:?}");
+    let drawn = turns("2");
+    assert!(drawn[0] != drawn[1] && drawn[1] != drawn[2], "{drawn:?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use demask::layers::{
     decode::{caches::CACHES, methods::DECODERS},
 };
 
-use crate::harness::{Run, command, demask, project, refused};
+use crate::harness::{Run, command, demask, demask_with_input, project, refused};
 
 /// Expects `generate` with a prompt to be refused as a wrong call.
 #[track_caller]
@@ -79,6 +79,8 @@ fn names_that_are_unknown() {
         &["--decoder", "quantum"],
         &format!("unknown decoder \"quantum\" (known: {})", decoders.join(", ")),
     );
+    generate_refused(&["--decoder", "dual"], "dual is a cache: give it as --cache dual");
+    generate_refused(&["--decoder", "threshold=0.8"], "unknown decoder \"threshold=0.8\": write threshold:tau=0.8");
     generate_refused(
         &["--cache", "nome"],
         &format!("unknown cache \"nome\", did you mean \"none\"? (known: {})", caches.join(", ")),
@@ -192,6 +194,60 @@ fn prompts_that_are_none_or_two() {
         &["--raw", "--system", "x"],
         "--system is put into words by the chat template: omit it, or --raw, --infill and --prompt-tokens",
     );
+}
+
+#[test]
+fn pipes_that_are_no_prompt() {
+    let empty = "standard input is empty, expected a prompt there: pipe one, or give it as an argument";
+    for arguments in [["generate", "-"], ["generate", "--prompt=-"], ["generate", "--prompt-file=-"]] {
+        refused(&demask(&arguments), 2, empty);
+    }
+    refused(
+        &demask_with_input(&["generate", "--prompt-tokens", "1,2"], "text"),
+        2,
+        "a text on standard input cannot follow --prompt-tokens: omit one, or add < /dev/null",
+    );
+    refused(
+        &demask_with_input(&["generate", "--infill", "a <mask:2>"], "text"),
+        2,
+        "--infill fills one text, found the prompt and another one on standard input: omit one, or add < /dev/null",
+    );
+    let binary = tempfile::NamedTempFile::new().unwrap();
+    for (bytes, why) in [
+        (&b"a\0b"[..], "byte 1 is 0, expected text"),
+        (b"\x7fELF\xff", "invalid utf-8 sequence of 1 bytes from index 4, expected UTF-8: save it as UTF-8"),
+    ] {
+        fs::write(binary.path(), bytes).unwrap();
+        let piped = || fs::File::open(binary.path()).unwrap();
+        for arguments in [&["generate"][..], &["generate", "hi"], &["generate", "-"]] {
+            let run = Run::from(command(arguments).stdin(piped()).output().unwrap());
+            refused(&run, 1, &format!("cannot read standard input: {why}"));
+        }
+    }
+}
+
+#[test]
+fn commands_of_a_conversation_in_a_pipe() {
+    let unknown = "/foo is no command (/help lists them; //foo sends /foo)";
+    refused(&demask_with_input(&["chat", "-q"], "/foo bar\nnever read\n"), 2, unknown);
+    refused(
+        &demask_with_input(&["chat", "-q"], "/set steps x\n"),
+        2,
+        "--steps is \"x\", expected a whole number from 0 on",
+    );
+    refused(
+        &demask_with_input(&["chat", "-q"], "/read /nowhere/x\n"),
+        1,
+        "cannot read /nowhere/x: No such file or directory (os error 2)",
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.json");
+    fs::write(&path, "[{\"role\": \"tool\", \"content\": \"\"}]").unwrap();
+    let load = demask_with_input(&["chat", "-q"], &format!("/load {}\n", path.display()));
+    let told = format!("{} is no conversation: message 1 is of role \"tool\", expected user", path.display());
+    refused(&load, 2, &told);
+    let long = demask_with_input(&["chat", "-q"], &format!("{}\n", "pears ".repeat(1100)));
+    assert_eq!((long.code, long.stderr.lines().count()), (Some(2), 1), "{}", long.stderr);
 }
 
 #[test]
@@ -388,6 +444,7 @@ fn calls_that_are_not_understood() {
     let none = "no command given: --help lists them; demask generate \"PROMPT\" answers a prompt";
     refused(&demask(&[]), 2, none);
     refused(&demask(&["zebra"]), 2, "unrecognized subcommand 'zebra' (--help lists what there is)");
+    refused(&demask(&["doctor", "-x"]), 2, "unexpected argument '-x' found (--help lists what there is)");
     for (typed, name) in [
         (&["eval", "wordmath", "--limit", "2"][..], "eval"),
         (&["recipe", "list"], "recipe"),
@@ -409,6 +466,71 @@ fn calls_that_are_not_understood() {
     refused(&demask(&["--model", "x", "man", "--out", "y"]), 2, "--model has no meaning with man: omit it");
     refused(&demask(&["serve", "--seed", "1"]), 2, "--seed has no meaning with serve: omit it");
     generate_refused(&["-p", "hi"], "found prompts in the argument and in --prompt, expected one: omit the others");
+}
+
+#[test]
+fn names_of_other_programs_are_answered_with_our_own() {
+    for (typed, told) in [
+        (&["--max-new-tokens", "9"][..], "'--max-new-tokens', a name of transformers: use --max-tokens"),
+        (&["--stream"], "'--stream', a name of OpenAI and ollama: omit it, text is shown as it settles"),
+        (
+            &["--threshold=0.8"],
+            "'--threshold', a name of Fast-dLLM and dInfer: use --decoder threshold:tau=0.9 with the confidence that you want",
+        ),
+        (&["-ngl", "99"], "'-ngl', a name of llama.cpp and ollama: use --device: all layers are on one"),
+        (&["-hf", "a/b"], "'-hf', a name of llama.cpp: use --model ORG/NAME, ORG/NAME:Q4_K_M or ORG/NAME/FILE.gguf"),
+        (
+            &["-c", "4096"],
+            "'-c', a name of llama.cpp, ollama and vLLM: omit it, the context is the model's own; --max-tokens bounds an answer",
+        ),
+        (&["--host", "0.0.0.0"], "'--host', a flag of serve"),
+    ] {
+        generate_refused(typed, &format!("unexpected argument {told}"));
+    }
+    refused(&demask(&["chat", "--raw"]), 2, "unexpected argument '--raw', a flag of generate");
+    refused(&demask(&["serve", "-n", "9"]), 2, "unexpected argument '-n', a flag of generate, chat");
+    for (typed, told) in [
+        ("ls", "'ls', a name of other programs: use demask list"),
+        ("show", "'show', a name of ollama: use demask inspect MODEL"),
+        (
+            "run",
+            "'run', a name of ollama: use demask chat --model MODEL to talk, demask generate --model MODEL \"PROMPT\" for one answer",
+        ),
+    ] {
+        refused(&demask(&[typed, "x"]), 2, &format!("unrecognized subcommand {told}"));
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), "port = 0\nctx_size = 4096\n").unwrap();
+    let path = file.path().to_str().unwrap();
+    refused(
+        &demask(&["serve", "--config", path]),
+        2,
+        &format!(
+            "{path}, line 2: unknown key \"ctx_size\" of a server, a name of llama.cpp, ollama and vLLM: omit it, the context is \
+             the model's own; --max-tokens bounds an answer"
+        ),
+    );
+}
+
+#[test]
+fn a_model_is_an_argument_where_there_is_no_prompt() {
+    let model = project("demo/demo-sdar");
+    let chat = |model: &[&str]| {
+        demask_with_input(&[&["chat", "--no-history", "-q"], model].concat(), "Ada has 3 pears.\n").success()
+    };
+    assert_eq!(chat(&[&model]), chat(&["--model", &model]));
+    assert!(demask(&["serve", &model, "--print-config"]).success().contains(&format!("model = {model:?}  # flag")));
+    for name in ["chat", "serve", "inspect"] {
+        let both = "found a model in the argument and in --model, expected one: omit the other";
+        refused(&demask(&[name, &model, "--model", &model]), 2, both);
+    }
+    let told = format!("the prompt {model} is a model: demask generate --model {model} \"PROMPT\" asks it");
+    refused(&demask(&["generate", &model]), 2, &told);
+    refused(
+        &demask(&["generate", &model, "hi"]),
+        2,
+        "unexpected argument 'hi' beside the prompt: quote a text of several words, and name a model by --model",
+    );
 }
 
 #[test]

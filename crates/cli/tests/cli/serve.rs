@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStderr, Command, Stdio},
 };
 
 use serde_json::Value;
@@ -19,6 +19,14 @@ struct Serving {
 
 impl Serving {
     fn start(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let (serving, mut told) = Self::start_and_hear(arguments, variables);
+        // Nobody reads its log any more, and it must not wait for that.
+        std::thread::spawn(move || std::io::copy(&mut told, &mut std::io::sink()));
+        serving
+    }
+
+    /// Starts one, and returns what it goes on to say.
+    fn start_and_hear(arguments: &[&str], variables: &[(&str, &str)]) -> (Self, BufReader<ChildStderr>) {
         let arguments: Vec<&str> = [&["serve", "--port", "0"], arguments].concat();
         let mut command = command(&arguments);
         command.stderr(Stdio::piped()).stdout(Stdio::null()).envs(variables.iter().copied());
@@ -29,10 +37,8 @@ impl Serving {
             line.clear();
             assert!(told.read_line(&mut line).unwrap() > 0, "the server ended before it said where it is");
         }
-        // Nobody reads its log any more, and it must not wait for that.
-        std::thread::spawn(move || std::io::copy(&mut told, &mut std::io::sink()));
         let address = line.trim().rsplit_once("http://").unwrap().1.to_owned();
-        Self { child, address }
+        (Self { child, address }, told)
     }
 
     /// Sends a request, and returns the status and the body.
@@ -80,6 +86,30 @@ fn a_server_answers_as_generate_does_and_ends_when_it_is_told_to() {
     assert_eq!(answer["choices"][0]["message"]["content"].as_str(), Some(alone.trim_end()));
     assert!(serving.ask("GET /", "").1.contains("<!DOCTYPE html>"));
     serving.signal("-TERM");
+    assert_eq!(serving.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_server_says_where_it_is_under_which_name_and_what_it_waits_for() {
+    let (mut serving, mut told) = Serving::start_and_hear(&["--no-log", "--served-model-name", "ours,alias"], &[]);
+    let mut next = || {
+        let mut line = String::new();
+        told.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    };
+    let address = serving.address.clone();
+    assert_eq!(next(), format!("page http://{address}/, base URL of clients http://{address}/v1, model ours"));
+    // A stream that goes on for far longer than the test needs, of which one piece has arrived when the signal is sent.
+    let body =
+        body(", \"stream\": true, \"diffusion\": {\"gen_length\": 960, \"decoder\": \"static\", \"cache\": \"none\"}");
+    let mut stream = TcpStream::connect(&address).unwrap();
+    let length = body.len();
+    write!(stream, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}")
+        .unwrap();
+    stream.read_exact(&mut [0; 400]).unwrap();
+    serving.signal("-INT");
+    assert_eq!(next(), "waiting for 1 answer; Ctrl-C again ends it");
+    serving.signal("-INT");
     assert_eq!(serving.child.wait().unwrap().code(), Some(0));
 }
 
@@ -193,6 +223,12 @@ fn variables_of_a_model_are_of_commands_with_a_model() {
     assert_eq!((code, told.contains("goes with a model, and no model is named")), (Some(2), true), "{told}");
     let (code, told) = run(&["generate", "-q", QUESTION], &[("DEMASK_MODEL", "/nowhere")]);
     assert!(code != Some(0) && told.contains("/nowhere"), "{told}");
+    let sdar = project("demo/demo-sdar");
+    let (code, told) = run(&["generate", QUESTION], &[("DEMASK_MODEL", &sdar)]);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains(&format!("model {sdar}, which DEMASK_MODEL names\n")), "{told}");
+    let (_, told) = run(&["generate", QUESTION, "--model", &project("demo/demo-qwen")], &[("DEMASK_MODEL", &sdar)]);
+    assert!(!told.contains("DEMASK_MODEL"), "{told}");
     let (code, told) = run(&["list"], &[("DEMASK_DEVICE", "gpu")]);
     assert_eq!((code, told.contains("device \"gpu\" is unknown")), (Some(2), true), "{told}");
 }

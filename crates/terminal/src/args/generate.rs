@@ -7,7 +7,11 @@ use super::{DecodeArgs, Path};
 /// `demask generate`.
 #[derive(Debug, Args)]
 pub struct GenerateArgs {
-    /// The prompt: a user's message
+    /// The prompt: a user's message (-: standard input). Text that is piped follows it
+    ///
+    /// The prompt: a user's message (-: standard input). Text that is piped follows it after an empty line; without a prompt it is
+    /// the prompt. Beside a prompt only a pipe or a file counts, and it is read to its end: add < /dev/null where standard input is
+    /// a pipe that stays open.
     pub prompt: Option<String>,
     /// The prompt, in place of the argument
     #[arg(id = "prompt_text", short = 'p', long = "prompt", value_name = "TEXT")]
@@ -21,12 +25,15 @@ pub struct GenerateArgs {
     /// Omit the chat template
     #[arg(long)]
     pub raw: bool,
-    /// Fill <mask:N> holes in the prompt, in place
-    #[arg(long)]
+    /// Fill holes in the prompt, in place.
+    #[arg(long, help = "Fill holes in the prompt, in place: <mask:N>, or [[N]] in a text without <mask:")]
     pub infill: bool,
-    /// Draw the canvas as it is unmasked
-    #[arg(long)]
-    pub watch: bool,
+    /// Decode as the answer of this receipt was, in all that no flag says: what --json printed, or a line of results.jsonl
+    #[arg(long, value_name = "FILE.json")]
+    pub like: Option<Path>,
+    /// Draw the canvas as it is unmasked, N forwards a second [default: 10]
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
+    pub watch: Option<Option<f64>>,
     /// Write one JSON line for each commit
     #[arg(long, value_name = "FILE.jsonl")]
     pub trace: Option<Path>,

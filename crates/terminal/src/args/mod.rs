@@ -4,7 +4,7 @@ mod decode;
 pub mod flags;
 mod generate;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, str::FromStr};
 
 use clap::{Arg, ArgAction, Args};
 use demask::LoadOptions;
@@ -25,9 +25,9 @@ pub struct SharedArgs {
     /// Model, device and number formats.
     #[command(flatten)]
     pub model: Flags<LoadOptions, OfModel>,
-    /// Key of all randomness [default: 0]
+    /// Key of all randomness; -1: drawn [default: 0; generate and chat draw one where a temperature is above 0]
     #[arg(long, global = true, value_name = "N")]
-    pub seed: Option<u64>,
+    pub seed: Option<Seed>,
     /// Print JSON, and nothing else, to standard output
     #[arg(long, global = true)]
     pub json: bool,
@@ -37,6 +37,24 @@ pub struct SharedArgs {
     /// Print nothing but errors on standard error
     #[arg(short, long, global = true)]
     pub quiet: bool,
+}
+
+/// A seed as it is typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seed {
+    /// One that is drawn.
+    Drawn,
+    /// This one.
+    Given(u64),
+}
+
+impl FromStr for Seed {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let refusal = "expected a whole number from 0 on, or -1 for one that is drawn";
+        if text == "-1" { Ok(Self::Drawn) } else { text.parse().map(Self::Given).map_err(|_| refusal) }
+    }
 }
 
 /// A path argument.

@@ -4,11 +4,15 @@
 //! animation of style sheets, which pictures in web pages run without scripts; where nothing moves (print, or readers who
 //! asked for less motion) the finished canvas is seen.
 
+mod frames;
+
 use std::fmt::Write;
 
 use console::measure_text_width;
 use demask::TraceLine;
 use demask::trace::Given;
+
+pub use frames::frames;
 
 use super::{bounded, harmless, shown};
 
@@ -29,7 +33,7 @@ const REST: f64 = 3.0;
 /// Forwards that are shown in a second, where no other speed is asked for.
 pub const SPEED: f64 = 10.0;
 
-/// A position behind the prompt.
+/// A position after the prompt.
 #[derive(Clone, Default)]
 struct Cell {
     /// What was written there, one over the other; nothing: it stays a mask.
@@ -85,19 +89,10 @@ pub fn animation(lines: &[TraceLine], speed: f64) -> anyhow::Result<String> {
     let seconds = (counts.len() + 1) as f64 / speed + REST;
     let at = |forward: usize| (forward + 1) as f64 / speed / seconds * 100.0;
     let mut boxes = String::new();
-    let (mut x, mut y) = (MARGIN, MARGIN + LINE);
-    for cell in &cells {
-        let width = cell.columns() * COLUMN + 2 * INSIDE;
-        if x + width > PAGE - MARGIN && x > MARGIN {
-            (x, y) = (MARGIN, y + LINE);
-        }
-        draw(&mut boxes, cell, (x, y, width));
-        x += width + BETWEEN;
-        if cell.text().is_some_and(|text| text.ends_with('\n')) {
-            (x, y) = (MARGIN, y + LINE);
-        }
+    let (places, height) = places(&cells, PAGE);
+    for (cell, &place) in cells.iter().zip(&places) {
+        draw(&mut boxes, cell, place);
     }
-    let height = y + LINE + MARGIN;
     let mut svg = head(&title(lines), height, seconds);
     for forward in 0..counts.len() {
         appearing(&mut svg, forward, at(forward), at(forward + 1), forward + 1 == counts.len());
@@ -109,7 +104,25 @@ pub fn animation(lines: &[TraceLine], speed: f64) -> anyhow::Result<String> {
     Ok(svg)
 }
 
-/// Reads the cells of a trace, and how many tokens more there are behind each of its forwards.
+/// Places of boxes on a page of this width, each with its own width, and the page's height.
+fn places(cells: &[Cell], page: usize) -> (Vec<(usize, usize, usize)>, usize) {
+    let (mut x, mut y) = (MARGIN, MARGIN + LINE);
+    let mut places = Vec::with_capacity(cells.len());
+    for cell in cells {
+        let width = cell.columns() * COLUMN + 2 * INSIDE;
+        if x + width > page - MARGIN && x > MARGIN {
+            (x, y) = (MARGIN, y + LINE);
+        }
+        places.push((x, y, width));
+        x += width + BETWEEN;
+        if cell.text().is_some_and(|text| text.ends_with('\n')) {
+            (x, y) = (MARGIN, y + LINE);
+        }
+    }
+    (places, y + LINE + MARGIN)
+}
+
+/// Reads the cells of a trace, and how many tokens more there are after each of its forwards.
 fn read(lines: &[TraceLine]) -> anyhow::Result<(Vec<Cell>, Vec<i64>)> {
     let Some((TraceLine::Header { prompt, length, given, .. }, rest)) = lines.split_first() else {
         anyhow::bail!("the trace has no header: expected what generate --trace wrote");
@@ -240,14 +253,14 @@ mod tests {
 
     use super::*;
 
-    const TRACE: &str = r#"{"event":"header","version":2,"model":"m & n","prompt":[1,2],"length":4,"decoder":"static","cache":"none","seed":0,"given":[{"position":3,"token":7,"text":" is"}]}
+    pub(super) const TRACE: &str = r#"{"event":"header","version":2,"model":"m & n","prompt":[1,2],"length":4,"decoder":"static","cache":"none","seed":0,"given":[{"position":3,"token":7,"text":" is"}]}
 {"step":0,"position":2,"token":5,"confidence":0.9,"text":"<b>"}
 {"event":"step","step":0,"nfe":1,"rows":6,"drafts":0,"accepted":0,"rejected":0}
 {"step":1,"position":4,"token":6,"confidence":0.9,"text":"<|end|>"}
 {"event":"step","step":1,"nfe":2,"rows":6,"drafts":0,"accepted":0,"rejected":0}
 "#;
 
-    fn lines(trace: &str) -> Vec<TraceLine> {
+    pub(super) fn lines(trace: &str) -> Vec<TraceLine> {
         read_trace(Cursor::new(trace.to_owned())).unwrap()
     }
 

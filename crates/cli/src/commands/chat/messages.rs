@@ -18,6 +18,8 @@ use rustyline::{
     validate::{ValidationContext, ValidationResult, Validator},
 };
 
+use super::commands;
+
 const PROMPT: &str = "> ";
 /// Opens and closes a message of several lines.
 const FENCE: &str = "\"\"\"";
@@ -32,8 +34,8 @@ pub enum Typed {
     Message(String),
     /// An empty line.
     Nothing,
-    /// The conversation is to be forgotten.
-    Reset,
+    /// A line that begins with a slash, without it: a command.
+    Command(String),
     /// Ctrl-C, where nothing runs.
     Interruption,
     /// The conversation is over.
@@ -66,11 +68,12 @@ impl Messages {
     }
 
     /// Returns the line that says how to use it, to a person.
-    pub fn usage(&self) -> Option<&'static str> {
+    pub fn usage(&self) -> Option<String> {
+        let names = commands::names();
         match self {
             Self::Lines { invites: false } => None,
-            Self::Lines { invites: true } => Some("/reset forgets, /exit ends"),
-            Self::Edited(_) => Some("/reset forgets, /exit or Ctrl-D ends, \"\"\" opens and closes several lines"),
+            Self::Lines { invites: true } => Some(names),
+            Self::Edited(_) => Some(format!("{names}; Ctrl-D ends, \"\"\" opens and closes several lines")),
         }
     }
 
@@ -93,13 +96,16 @@ impl Messages {
     }
 }
 
-/// Reads a command, or a message.
+/// Reads a command, or a message. Code that is pasted may begin with slashes: what has several lines is a command only if it
+/// begins with the name of one.
 fn understood(text: &str) -> Typed {
-    match text.trim() {
-        "" => Typed::Nothing,
-        "/exit" => Typed::End,
-        "/reset" => Typed::Reset,
-        message => Typed::Message(message.to_owned()),
+    let text = text.trim();
+    let message = |text: &str| if text.is_empty() { Typed::Nothing } else { Typed::Message(text.to_owned()) };
+    let Some(after) = text.strip_prefix('/') else { return message(text) };
+    match (after.starts_with('/'), text.contains('\n')) {
+        (true, false) => message(after),
+        (false, is_long) if !is_long || commands::is_command(after) => Typed::Command(after.to_owned()),
+        _ => message(text),
     }
 }
 
@@ -142,7 +148,7 @@ impl Edited {
             Err(error) => return Err(error.into()),
         };
         let typed = understood_in_blocks(&plain::clean(&text));
-        if matches!(typed, Typed::Message(_)) && text.len() <= LONGEST_KEPT {
+        if matches!(typed, Typed::Message(_) | Typed::Command(_)) && text.len() <= LONGEST_KEPT {
             self.editor.add_history_entry(text)?;
             self.with_file(|editor, path| {
                 create_parent(path)?;
@@ -205,7 +211,27 @@ mod tests {
         assert_eq!(understood_in_blocks(" \"\"\"/exit\"\"\""), message("/exit"));
         assert_eq!(understood_in_blocks("\"\"\"\n\"\"\""), Typed::Nothing);
         assert_eq!(understood_in_blocks("a \"\"\"b\"\"\""), message("a \"\"\"b\"\"\""));
-        assert_eq!(understood_in_blocks("/reset "), Typed::Reset);
+        assert_eq!(understood_in_blocks("/reset "), Typed::Command("reset".to_owned()));
         assert_eq!(understood("\"\"\"a\n"), message("\"\"\"a"), "in a pipe a line is a message");
+    }
+
+    #[test]
+    fn a_line_with_a_slash_is_a_command_and_one_with_two_a_message() {
+        let command = |text: &str| Typed::Command(text.to_owned());
+        let message = |text: &str| Typed::Message(text.to_owned());
+        for (typed, read) in [
+            (" /no such\n", command("no such")),
+            ("/", command("")),
+            ("//help", message("/help")),
+            ("///x", message("//x")),
+            ("exit", message("exit")),
+            ("a /help", message("a /help")),
+            // Pasted code loses no slash, and a system message may have several lines.
+            ("// a comment\nint x;", message("// a comment\nint x;")),
+            ("/* a\ncomment */", message("/* a\ncomment */")),
+            ("/system Be brief.\nBe kind.", command("system Be brief.\nBe kind.")),
+        ] {
+            assert_eq!(understood(typed), read, "{typed:?}");
+        }
     }
 }
