@@ -1,13 +1,13 @@
 """Refuses cliffs in the kernels' machine code: a call, or a `vzeroupper` that does not end the function.
 
-    python3 .ci/kernels.py target/release/demask
+    python3 .ci/kernels.py target/release/deps/libdemask_cpu-HASH.rlib
 
-The binary is one for x86-64 or for 64-bit ARM; the tools of the one's machine that is not this one are looked for by their
-usual prefix, `aarch64-linux-gnu-` or `x86_64-linux-gnu-`.
+The library, or a program with its symbols, is one for x86-64 or for 64-bit ARM; the tools of the one's machine that is not
+this one are looked for by their usual prefix, `aarch64-linux-gnu-` or `x86_64-linux-gnu-`.
 
 A closure or an array's `map` that the compiler does not put in its place becomes a call, around which all sums are stored
 and loaded again: a kernel is then several times slower, and gives the same numbers. Looked at are the functions of
-products that are compiled for wider registers; needs nm and objdump.
+products that are compiled for wider registers; needs objdump.
 """
 
 import platform
@@ -46,31 +46,36 @@ MACHINES = {
 }
 
 
-def machine_of(binary):
-    with open(binary, "rb") as file:
-        header = file.read(20)
-    number = int.from_bytes(header[18:20], "little")
-    if header[:4] != b"\x7fELF" or number not in MACHINES:
-        sys.exit(f"{binary} is no program for x86-64 or 64-bit ARM on Linux")
+def machine_of(library):
+    """The architecture of a program, or of the first object in a library."""
+    with open(library, "rb") as file:
+        content = file.read()
+    start = content.find(b"\x7fELF")
+    number = int.from_bytes(content[start + 18 : start + 20], "little") if start >= 0 else 0
+    if number not in MACHINES:
+        sys.exit(f"{library} is no program or library for x86-64 or 64-bit ARM on Linux")
     return MACHINES[number]
 
 
-def kernels(machine, binary):
-    """Start and length of each kernel, with its name."""
-    names = subprocess.run(
-        [machine.tool("nm"), "-C", "-S", "--defined-only", binary], check=True, capture_output=True, text=True
-    ).stdout
-    for line in names.splitlines():
-        fields = line.split(maxsplit=3)
-        if len(fields) == 4 and KERNEL.search(fields[3]) and not OTHERS.search(fields[3]):
-            yield int(fields[0], 16), int(fields[1], 16), fields[3]
+def functions(machine, library):
+    """Each function's name, with its instructions; a call has the name that the linker puts in."""
+    command = [machine.tool("objdump"), "-drC", "--no-show-raw-insn", library]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    name, code = None, []
+    for line in text.splitlines():
+        if header := re.match(r"^[0-9a-f]+ <(.*)>:$", line):
+            yield name, code
+            name, code = header[1], []
+        elif relocation := re.match(r"^\s+[0-9a-f]+: R_\w+\t(.*)$", line):
+            if code:
+                code[-1] += f" {relocation[1]}"
+        elif instruction := re.match(r"^\s*[0-9a-f]+:\t(.*)$", line):
+            code.append(" ".join(instruction[1].split()))
+    yield name, code
 
 
-def instructions(machine, binary, start, length):
-    command = [machine.tool("objdump"), "-dC", "--no-show-raw-insn", f"--start-address={start}", f"--stop-address={start + length}"]
-    text = subprocess.run([*command, binary], check=True, capture_output=True, text=True).stdout
-    found = re.findall(r"^\s*[0-9a-f]+:\t(.*)$", text, re.MULTILINE)
-    return [" ".join(instruction.split()) for instruction in found]
+def is_kernel(name):
+    return name and KERNEL.search(name) and not OTHERS.search(name)
 
 
 def faults(machine, code):
@@ -86,20 +91,19 @@ def faults(machine, code):
 
 
 def main():
-    binary = sys.argv[1]
-    machine = machine_of(binary)
+    library = sys.argv[1]
+    machine = machine_of(library)
     count = wrong = 0
-    for start, length, name in sorted(set(kernels(machine, binary))):
-        code = instructions(machine, binary, start, length)
-        if not any(machine.wide.search(instruction) for instruction in code):
+    for name, code in functions(machine, library):
+        if not is_kernel(name) or not any(machine.wide.search(instruction) for instruction in code):
             continue
         count += 1
         found = sorted(set(faults(machine, code)))
         if found:
             wrong += 1
-            print(f"{name} at {start:#x}: {'; '.join(found[:3])}", file=sys.stderr)
+            print(f"{name}: {'; '.join(found[:3])}", file=sys.stderr)
     if count < 50:
-        sys.exit(f"{binary} has {count} kernels with wide registers, expected 50 and more: is it stripped?")
+        sys.exit(f"{library} has {count} kernels with wide registers, expected 50 and more: is it stripped?")
     print(f"{count} kernels, {wrong} with a call or a vzeroupper inside")
     sys.exit(1 if wrong else 0)
 

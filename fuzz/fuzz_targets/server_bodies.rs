@@ -7,13 +7,14 @@ use axum::body::Body;
 use http::Request;
 use libfuzzer_sys::fuzz_target;
 
-const PATHS: [&str; 8] = [
+const PATHS: [&str; 9] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/infill",
     "/infill",
     "/v1/fim/completions",
     "/v1/score",
+    "/v1/decisions",
     "/tokenize",
     "/detokenize",
 ];

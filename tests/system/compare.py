@@ -39,11 +39,13 @@ from common import programs, write_whole
 # Seconds that one run may take.
 LIMIT = 120
 # What two runs of the same build differ in, wherever it stands in an answer.
-UNSTEADY = {"seconds", "seconds_per_item", "speed_up", "guide_share", "peak", "peak_memory", "device_memory"}
+UNSTEADY = {"seconds", "seconds_per_item", "speed_up", "guide_share", "peak", "peak_memory", "own_peak_memory", "device_memory"}
 # Of a card's memory, in which others are too.
 UNSTEADY |= {"current", "in_use"}
 # Follows from other counts, and older builds do not write it.
 UNSTEADY |= {"rounds"}
+# The program's own version, and what older builds do not write.
+UNSTEADY |= {"version", "settings", "made"}
 # Operations, and what is computed from them.
 FLOPS = {"flops", "gflop_per_token"}
 MISSING = "nothing"
@@ -429,7 +431,7 @@ def execute(build, run, commits=False):
             words += ["--trace", str(work / "trace.jsonl")]
         begun = time.monotonic()
         try:
-            done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
+            done = subprocess.run(words, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT)
         except subprocess.TimeoutExpired:
             return Answer(124, {"refusal": f"took longer than {LIMIT} s"}, LIMIT)
         seconds = time.monotonic() - begun
