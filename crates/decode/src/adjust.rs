@@ -167,7 +167,7 @@ impl Adjuster {
         })
     }
 
-    /// Fills in what is predicted from the adjusted logits. `lanes` returns what each draft fills in.
+    /// Fills `read` with the predictions of the adjusted logits. `lanes` returns the commits that each draft fills in.
     pub(crate) fn read<'l>(
         &mut self,
         canvas: &Canvas,
@@ -208,7 +208,7 @@ impl Adjuster {
         at >= self.response && !canvas.is_given(at as Position) && self.ends.binary_search(&token).is_err()
     }
 
-    /// Fills in what is predicted of one position; a row that predicts nothing stays as it is.
+    /// Fills in the prediction of one position. A row without a prediction stays as it is.
     fn read_row(
         &mut self,
         (lane, position): (usize, Position),

@@ -20,7 +20,7 @@ pub struct Canvas {
     unconditional: Option<Vec<TokenId>>,
     /// Nothing before this position is open.
     settled: usize,
-    /// End of what is closed, where tokens may be revised; none where a commit is final.
+    /// End of the closed positions, on a canvas whose tokens may be revised. None where a commit is final.
     closed: Option<usize>,
     /// Tokens that were given, and writes since then.
     writes: u32,

@@ -101,7 +101,7 @@ impl Rows {
         predictions.logits.get(start..start + self.vocab)
     }
 
-    /// Fills in the distribution that the head draws from: tempered, filtered, without what is forbidden.
+    /// Fills in the distribution that the head draws from: tempered, filtered, without forbidden tokens.
     pub(crate) fn filtered(&mut self, logits: &[f32], into: &mut Distribution) {
         let temperature = self.wanted.sampling.temperature;
         self.read(logits);
@@ -109,7 +109,8 @@ impl Rows {
         self.share(temperature, into);
     }
 
-    /// Leaves what the filters leave, by ascending id: at least the first token that may be predicted, with all before it.
+    /// Keeps the tokens that pass the filters, by ascending id: at least the first token that may be predicted, with
+    /// all before it.
     fn filter(&mut self, logits: &[f32], temperature: f32) {
         let sampling = self.wanted.sampling;
         if !sampling.filters(self.vocab) {
@@ -159,7 +160,7 @@ impl Rows {
         self.measure(token, logit, if drawn { tempered } else { 1.0 })
     }
 
-    /// Measures a token by what is left, at a temperature.
+    /// Measures a token in the distribution of the tokens left, at a temperature.
     fn measure(&mut self, token: TokenId, logit: f32, temperature: f32) -> RowAnswer {
         let wanted = &self.wanted;
         self.left.retain(|left| wanted.mute.binary_search(&left.0).is_err());
@@ -243,13 +244,15 @@ impl Rows {
         }
     }
 
-    /// Fills in the softmax of the logits divided by the temperature so many times, without filters and what is forbidden.
+    /// Fills in the softmax of the logits divided by the temperature `times` times, without filters and without
+    /// forbidden tokens.
     pub(crate) fn spread(&mut self, logits: &[f32], times: i32, into: &mut Distribution) {
         self.read(logits);
         self.share(self.wanted.sampling.temperature.powi(times), into);
     }
 
-    /// Returns the probability that the head gives a token: of all that weighs anything, or of `drawn`, what it is drawn from.
+    /// Returns the probability that the head gives a token: among all tokens that weigh anything, or in `drawn`, the
+    /// distribution that it is drawn from.
     pub(crate) fn confidence(&self, logits: &[f32], token: TokenId, drawn: &Distribution) -> f32 {
         if self.wanted.sampling.confidence == ConfidenceOf::Drawn {
             return drawn.share(token) as f32;
@@ -273,7 +276,7 @@ impl Rows {
         self.left.extend((0..).zip(logits.iter().copied()).filter(known));
     }
 
-    /// Shares 1 among what is left and may be predicted.
+    /// Shares 1 among the tokens that are left and may be predicted.
     fn share(&mut self, temperature: f32, into: &mut Distribution) {
         self.left.retain(|&(token, _)| self.wanted.allows(token));
         let most = most(&self.left);

@@ -6,7 +6,8 @@ use demask_step::TokenId;
 
 use crate::spec::SpecError;
 
-/// A mistake in [`SessionOptions`](crate::SessionOptions): what was found, what was expected, what to try.
+/// A mistake in [`SessionOptions`](crate::SessionOptions). The message names the value found, the values expected and a
+/// remedy.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionsError {
@@ -24,7 +25,7 @@ pub enum OptionsError {
     /// A method with a parameter out of bounds.
     #[error(transparent)]
     Parameter(#[from] SpecError),
-    /// Error of a method's own: its words for what was found, what was expected and what to try.
+    /// Error of a method's own: its words for the value found, the values expected and a remedy.
     #[error("{what} {name}: {reason}")]
     Method {
         /// `decoder` or `cache`.

@@ -22,7 +22,8 @@ pub struct Replacement {
     pub position: Position,
     /// Token id to stand there; none for a mask.
     pub token: Option<TokenId>,
-    /// The token's probability as the head reported it; of one that is taken back, that of the prediction that fell short.
+    /// The token's probability as the head reported it. A token that is taken back has the probability of the
+    /// prediction that fell short.
     pub confidence: f32,
 }
 
@@ -69,8 +70,8 @@ pub enum Event {
         /// Records whether a constraint changed it: the network whose prediction was taken predicted another token there.
         changed: bool,
     },
-    /// A position got another token than it had, or a mask again, by a decoder that revises what it has written. Comes after
-    /// the commits of the same forward, position by position.
+    /// A position got another token, or a mask again, by a decoder that revises written tokens. Comes after the commits
+    /// of the same forward, position by position.
     Replace {
         /// The forward whose predictions were taken.
         step: usize,
@@ -235,7 +236,7 @@ pub struct Output {
     pub tokens: Vec<TokenId>,
     /// Reason why it ends there.
     pub finish: Finish,
-    /// The whole canvas: prompt, response, what a block model decoded beyond it, and masks where decoding
+    /// The whole canvas: prompt, response, tokens that a block model decoded beyond it, and masks where decoding
     /// stopped early.
     pub canvas: Vec<TokenId>,
 }
@@ -285,7 +286,7 @@ pub struct GuideCounts {
     pub cost: Cost,
 }
 
-/// What a constraint did in one request.
+/// Counts of a constraint's commits, changes and fallbacks in one request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ConstraintCounts {
     /// Tokens that were committed because every answer has them.

@@ -62,12 +62,13 @@ impl serde::Serialize for Exactness {
     }
 }
 
-/// Returns what a pair of methods may claim, whatever they decode.
+/// Returns the exactness that a pair of methods may claim on every model and request.
 pub fn exactness(decoder: &DecoderSpec, cache: &CacheSpec) -> Exactness {
     exactness_with(decoder, cache, cache.traits().memory, false)
 }
 
-/// Returns what a pair of methods may claim if the cache's slots depend on this, and tokens are the most probable ones or not.
+/// Returns the exactness that a pair of methods may claim if the cache's slots have this memory. `greedy` says that
+/// tokens are the most probable ones.
 pub fn exactness_with(decoder: &DecoderSpec, cache: &CacheSpec, memory: Memory, greedy: bool) -> Exactness {
     let against = |other: &DecoderSpec| Exactness::Lossless { against: format!("{other}, cache {cache}") };
     match decoder.traits().promise {

@@ -1,7 +1,7 @@
 //! Decoding of diffusion language models as pure algorithms: no tensors, no I/O, no clock.
 //!
-//! A [`Session`] is a state machine around one canvas, a [`Job`](demask_step::Job). Whoever owns the networks asks it
-//! for the steps to run and gives back what was predicted:
+//! A [`Session`] is a state machine around one canvas, a [`Job`](demask_step::Job). The owner of the networks asks it
+//! for the steps to run and gives back the predictions:
 //!
 //! ```text
 //! while let Pending::Run { requests, .. } = session.pending() {

@@ -50,12 +50,13 @@ impl From<Confidence> for ConfidenceOf {
     }
 }
 
-/// A decoding method: its parameters, which [`parameters!`](crate::parameters) declares, say what it is. They are a
-/// [`Transfer`](crate::transfer::Transfer), the rule of the loop over blocks, or have a [loop](DecoderLoop) of their own.
+/// A decoding method, described by its parameters, which [`parameters!`](crate::parameters) declares. They are a
+/// [`Transfer`](crate::transfer::Transfer), the rule of the loop over blocks, or have a [loop](DecoderLoop) of their
+/// own.
 pub trait DecoderKind: Parameters + DecoderLoop {
     /// The name on the command line and in reports.
     const NAME: &'static str;
-    /// One line: what it does.
+    /// Its effect in one line.
     const SUMMARY: &'static str;
     /// Paper or program.
     const SOURCE: &'static str;
@@ -88,7 +89,7 @@ pub struct DecoderTraits {
     /// Records whether Dream's `origin`, which chooses positions by itself, can drive it.
     pub takes_origin: bool,
     /// Records whether it names its commits before the forward ([`Query::foreseen`](crate::methods::Query::foreseen))
-    /// wherever the order of commits does not depend on what is predicted.
+    /// wherever the order of commits does not depend on the predictions.
     pub foresees: bool,
     /// Steps over all blocks, if its parameters name them.
     pub steps: Option<usize>,
@@ -97,15 +98,15 @@ pub struct DecoderTraits {
     /// Distribution that its confidences and entropies are read from, if it compares them with numbers of its own; none: the
     /// family's.
     pub confidence: Option<ConfidenceOf>,
-    /// Forward that stores finished blocks, if what it claims of its forwards depends on it. One that claims fewer forwards by
-    /// fused stores is counted by what runs.
+    /// Forward that stores finished blocks, if the decoder's claims about its forwards depend on it. A decoder that
+    /// claims fewer forwards by fused stores is counted by the forwards that run.
     pub stores: Option<Store>,
     /// Records whether every pass that commits anything is causal, where the model leaves that open.
     pub causal: bool,
     /// Forwards that commit nothing before one that does, at most.
     pub idle: usize,
-    /// Forwards of a block beside those that fill its masks, at most, of a decoder that revises what it has written: a token
-    /// is open until the decoder [closes](crate::methods::Progress::closes) its block. None if a commit is final.
+    /// Forwards of a block besides those that fill its masks, at most, of a decoder that revises written tokens: a
+    /// token is open until the decoder [closes](crate::methods::Progress::closes) its block. None if a commit is final.
     pub revises: Option<usize>,
 }
 
@@ -177,12 +178,12 @@ impl DecoderSpec {
 /// A cache policy by name, with its parameters.
 pub type CacheSpec = Spec<CacheMethod>;
 
-/// A caching method: its parameters, which [`parameters!`](crate::parameters) declares, say what it is and make a
+/// A caching method, described by its parameters, which [`parameters!`](crate::parameters) declares and which make a
 /// [`CachePolicy`].
 pub trait CacheKind: Parameters {
     /// The name on the command line and in reports.
     const NAME: &'static str;
-    /// One line: what it does.
+    /// Its effect in one line.
     const SUMMARY: &'static str;
     /// Paper or program.
     const SOURCE: &'static str;
@@ -278,7 +279,7 @@ pub struct SessionOptions {
     /// Tokens of the answer, at most; the canvas keeps its length, whose blocks may not end there. Decoding is over once these
     /// tokens are settled.
     pub max_tokens: Option<usize>,
-    /// What the answer's text must be.
+    /// Constraint on the answer's text. None: any text.
     pub constraint: Option<TokenConstraint>,
     /// Tokens after all that is decoded: fixed, seen by every row, and no part of the answer. Full attention only.
     pub tail: Vec<TokenId>,
@@ -343,8 +344,8 @@ pub struct SessionOptions {
 
 impl SessionOptions {
     /// Marks all passes that commit anything as causal, of a model whose passes may be causal, if the decoder requires
-    /// it: the decoding is then that of a causal model. Returns the shift of its passes too, which then differs from
-    /// the model's own.
+    /// it: such a decoding is a causal model's. Returns the shift of its passes too, which then differs from the
+    /// model's own.
     pub(crate) fn decoded(mut self) -> (Self, Option<Position>) {
         if self.facts.mask.kind() != MaskKind::Context || !self.traits().causal {
             return (self, None);
@@ -381,7 +382,7 @@ pub struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// Refuses what the methods refuse of each other and of the options.
+    /// Lets each method refuse the options and the other method.
     pub(crate) fn check(&self) -> Result<(), OptionsError> {
         self.options.cache.check(self)?;
         self.options.decoder.check(self)

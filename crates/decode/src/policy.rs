@@ -1,4 +1,4 @@
-//! What a cache policy does for a session: it plans the rows of each forward.
+//! The cache policy of a session, which plans the rows of each forward.
 
 use std::{fmt, ops::Range};
 
@@ -12,11 +12,11 @@ use crate::{
 /// Causes that the slots of a policy depend on. Draft-and-verify is lossless only over policies of state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Memory {
-    /// A function of the canvas. What drafts wrote is dropped, but for what the policy itself keeps of it.
+    /// A function of the canvas. Rows that drafts wrote are dropped, except those that the policy itself keeps.
     OfState,
     /// State and steps: the slots also depend on the steps that led to the canvas. A forward with drafts is a step of
     /// the accepted one: the session keeps all that this draft wrote, and the policy's clocks count forwards. A run
-    /// with single drafts is then, forward by forward, that of the canvas; more drafts pass through fewer steps, and
+    /// with single drafts then equals the canvas's run, forward by forward. More drafts pass through fewer steps, and
     /// may write other tokens.
     #[default]
     OfHistory,

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{Exactness, constraint::ConstraintReceipt};
 
-/// Methods, claims and counts of one session. Whoever runs the model adds seconds and memory.
+/// Methods, claims and counts of one session. The program that runs the model adds seconds and memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DecodingReceipt {

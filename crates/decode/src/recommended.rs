@@ -19,7 +19,7 @@ pub struct Named {
     pub decoder: Option<DecoderSpec>,
     /// The cache policy, if it is named.
     pub cache: Option<CacheSpec>,
-    /// Source of what is not named.
+    /// Source of a method that is not named.
     pub others: Others,
 }
 
@@ -51,9 +51,9 @@ pub fn recommended(mask: Mask) -> (DecoderSpec, CacheSpec) {
     Others::Recommended.methods(mask)
 }
 
-/// Completes a request's methods. Of the decoders and caches that it names, and of those that its source has for what it does
-/// not name, the first pair runs that can. A named reference, or a family's own sampler, has its missing cache from the
-/// reference: its tokens are what it is named for.
+/// Completes a request's methods. Candidates are the decoders and caches that it names and, for a kind that it does not
+/// name, those of its source. The first pair that can run is taken. A named reference, or a family's own sampler, has
+/// its missing cache from the reference, because it is named for its tokens.
 #[must_use]
 pub fn complete(options: &SessionOptions, named: Named) -> SessionOptions {
     let attention = options.facts.mask.kind();

@@ -45,7 +45,7 @@ pub(crate) fn check(options: &SessionOptions) -> Result<(), OptionsError> {
     Setup { layout: &layout, clock: &clock, steps, ranking: &ranking, options: &options }.check()
 }
 
-/// Checks everything and chooses what was not given.
+/// Checks all options and chooses those that were not given.
 pub(crate) fn resolve(options: &SessionOptions) -> Result<Resolved, OptionsError> {
     let facts = &options.facts;
     let attention = facts.mask.kind();
@@ -93,7 +93,7 @@ pub(crate) fn resolve(options: &SessionOptions) -> Result<Resolved, OptionsError
     Ok(Resolved { layout, clock, canvas, steps: per_block.saturating_mul(blocks), most_forwards, enforcer })
 }
 
-/// Holds the constraint on the canvas, and refuses it where nothing completes what is given.
+/// Holds the constraint on the canvas, and refuses it where nothing completes the given tokens.
 fn enforcer(options: &SessionOptions, canvas: &Canvas, layout: &Layout) -> Result<Option<Enforcer>, OptionsError> {
     let Some(constraint) = options.constraint.clone() else { return Ok(None) };
     let in_holes = matches!(options.canvas, CanvasSpec::Infill { .. });

@@ -17,8 +17,8 @@ pub enum Schedule {
     /// Dream's rule over all blocks at once: time runs from the first block to the last, and the masks of later blocks
     /// count; the last step of each block takes all of it (FlashDLM's block sampler; specs/flashdlm.md#1.3).
     DreamTotal,
-    /// Shares of what is left, `round(masks * (1 - r))` for the share `r` of time that stays, in the arithmetic of the
-    /// original; steps of no token vanish (dllm's samplers of A2D; specs/families.md#3).
+    /// Shares of the masks that are left, `round(masks * (1 - r))` for the share `r` of time that stays, in the
+    /// arithmetic of the original. Steps of no token vanish (dllm's samplers of A2D; specs/families.md#3).
     Linear,
     /// As many masks stay after a step as the share of the steps that are left, `int(masks * (left / steps))` of those at
     /// the start; steps may take none (RND1's sampler; specs/families.md#6.7).
@@ -119,8 +119,8 @@ impl Clock {
         Tick { quota: quota.min(masks), rate }
     }
 
-    /// The even share of all steps up to `step`, less what was taken: what a step may take if the count that earlier
-    /// ones left over is added to its own. `None` for schedules that share what is left anyway.
+    /// Returns the even share of all steps up to `step`, less the tokens taken: the count of a step that also takes the
+    /// tokens which earlier steps left over. `None` for schedules that share the remaining masks anyway.
     pub fn carried(&self, step: usize, at_start: usize, masks: usize) -> Option<usize> {
         if self.schedule != Schedule::Even {
             return None;

@@ -34,7 +34,7 @@ pub enum StopRule {
 /// The run of end tokens that FlashDLM's evaluation waits for (`early_stop_consecutive`).
 const USUAL_RUN: usize = 5;
 
-/// Rules by name; that of a run with its usual length.
+/// Rules by name. The run of end tokens has its usual length.
 const RULES: [(&str, StopRule); 7] = [
     ("prefix", StopRule::Prefix),
     ("prefix-fill", StopRule::PrefixFill),

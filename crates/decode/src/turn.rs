@@ -1,4 +1,5 @@
-//! Turns of a decoder: what it may look at, what it asks of a forward, and what comes of the predictions.
+//! Turns of a decoder: its view of the session, its query to a forward, and the progress that follows from the
+//! predictions.
 
 use std::{fmt, ops::Range};
 
@@ -217,8 +218,8 @@ pub(crate) fn take_musts(view: &View<'_>, plan: &StepPlan, predictions: &Predict
 
 /// A decoding method: a state machine between queries and their predictions.
 pub trait Decoder: fmt::Debug + Send {
-    /// Adds what is wanted of the head in every forward of this decoder. Whoever watches may want longer lists of best tokens
-    /// than this: each prediction has `top.len() / tokens.len()` of them.
+    /// Adds the numbers that this decoder reads from the head in every forward. An observer may want longer lists of
+    /// best tokens than this: each prediction has `top.len() / tokens.len()` of them.
     fn ask(&self, ask: &mut HeadAsk);
 
     /// Adds what its steps need beyond the cache policy's rows: predictions, drafts. By default it predicts a block.
@@ -231,7 +232,7 @@ pub trait Decoder: fmt::Debug + Send {
         None
     }
 
-    /// Says what it chose for the device: half a sentence. By default there is nothing to say.
+    /// Describes its choice for the device in half a sentence. None, the default, if it chose nothing.
     fn rule(&self) -> Option<String> {
         None
     }
@@ -239,9 +240,9 @@ pub trait Decoder: fmt::Debug + Send {
     /// Returns the next intent and fills the (empty) query. Called once for each forward.
     fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent;
 
-    /// Takes what was predicted for the plan of its last query, or by the helper that it asked since; the view is the
-    /// canvas that was run. It completes the progress, or fills what a helper is to run and is called again with its
-    /// predictions. The session writes the commits once the progress is settled.
+    /// Takes the predictions for the plan of its last query, or those of the helper that it asked since. The view is
+    /// the canvas that was run. It completes the progress, or fills the helper's next request and is called again with
+    /// the helper's predictions. The session writes the commits once the progress is settled.
     fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned;
 
     /// Returns why it cannot go on, once its turn has ended so. By default it always can.

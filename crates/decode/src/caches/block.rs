@@ -39,13 +39,13 @@ choices! {
 parameters! {
     /// Finished blocks of a block-diffusion model, stored from their clean tokens.
     pub struct Block {
-        /// rows that run where a block is decoded in parts: all, or those of the part over what the last whole pass left
+        /// rows that run where a block is decoded in parts: all, or the part's over the K/V of the last whole pass
         pub live: Live = Live::Whole;
         /// blocks of models with attention by pass start with the token that the stored block predicts, or with masks alone
         /// (ports of Nemotron-Labs-Diffusion differ)
         pub canvas: BlockCanvas = BlockCanvas::Seeded;
         /// forward that stores the prompt and a finished block: the next one that predicts, or one of its own as released;
-        /// fitted: as the decoder asks, else the next one, unless what is stored predicts the next block's first token
+        /// fitted: as the decoder asks, else the next one, unless the stored rows predict the next block's first token
         pub store: Option<Store> = None;
     }
 }
@@ -120,7 +120,7 @@ struct BlockCache {
     keep: Option<Range<Position>>,
     /// Records whether the last block is stored, which nobody reads.
     stores_last: bool,
-    /// Records whether what is stored also predicts the token after it.
+    /// Records whether the stored rows also predict the token after them.
     seeds: bool,
     /// Records whether only the rows of a part run once those of its block have.
     dual: bool,
@@ -129,7 +129,8 @@ struct BlockCache {
 }
 
 impl BlockCache {
-    /// Live rows from what is stored up to `end`; a context is read causally, and a block over it sees itself.
+    /// Makes the rows after the stored ones live, up to `end`. A context is read causally, and a block over it sees
+    /// itself.
     fn fill(&self, view: &View<'_>, end: Position, predicts: bool, plan: &mut StepPlan) {
         plan.mask = match view.layout.attention() {
             Mask::Context { .. } if predicts => Mask::Full,
@@ -150,7 +151,8 @@ impl BlockCache {
         }
     }
 
-    /// End of what is to be stored next: all whole prompt blocks, then each finished block; none if nothing is due.
+    /// Returns the end of the rows to store next: all whole prompt blocks, then each finished block. None if nothing is
+    /// due.
     fn due(&self, view: &View<'_>) -> Option<Position> {
         let start = view.layout.start() as Position;
         if self.stored < start {
@@ -162,8 +164,9 @@ impl BlockCache {
         due.then_some(block.end)
     }
 
-    /// End of the stored blocks of which a forward computed the final tokens; the progress lists those that it saw beside
-    /// the canvas's own, or says that it closes what it saw.
+    /// Returns the end of the stored blocks whose final tokens a forward computed. The progress lists the tokens that
+    /// the forward held besides the canvas's own, or says that the forward ran the final tokens of the block that it
+    /// closes.
     fn clean(&self, view: &View<'_>, visible: Position, progress: &Progress) -> Position {
         let (held, confirms) = (progress.held(), progress.confirms());
         let holds = |position: Position| {

@@ -45,7 +45,7 @@ choices! {
 parameters! {
     /// Decoded tokens, kept one step late.
     pub struct Dkv {
-        /// what is kept: decoded tokens; all but a window around the next ones; the prompt; prompt and decoded tokens
+        /// kept rows: decoded tokens; all but a window around the next ones; the prompt; prompt and decoded tokens
         pub variant: Variant = Variant::Decode;
         /// steps of a block from one refresh to the next; fitted: 8, greedy 2
         pub refresh: Option<usize> = None, Kind::count(1, usize::MAX);
@@ -117,14 +117,15 @@ struct DkvCache {
     forwards: usize,
     block: usize,
     step: usize,
-    /// Masks of the canvas that ran last: what was decoded then is live once more.
+    /// Masks of the canvas that ran last. A token that was decoded then is live once more.
     masks: Positions,
     /// Committed after the last forward.
     decoded: Positions,
 }
 
 impl DkvCache {
-    /// Reports whether a row's K and V stay as they are: what it predicts was decoded before the last forward.
+    /// Reports whether a row's K and V stay as they are: the token that it predicts was decoded before the last
+    /// forward.
     fn is_kept(&self, row: Position, last: Position, shift: Position) -> bool {
         let open = |position| self.masks.contains(position);
         if shift == 0 {

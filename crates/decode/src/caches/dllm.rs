@@ -1,16 +1,16 @@
 //! dLLM-Cache: the prompt is computed again rarely, the response now and then, and in between only those of its rows
 //! whose value projection has drifted most (dLLM-Cache, arXiv 2506.06295; specs/caches.md#2).
 //!
-//! The released code carries every row through every layer. Rows of the prompt are live here only when the prompt is
-//! due: between two refreshes their K and V stand in the slots, and nobody reads their output, except that of the row
-//! before the response under shift, which is live and lives off its stored increments. Attention and MLP of a row are
-//! always refreshed together, so one increment for both is stored.
+//! The released code carries every row through every layer. Here, rows of the prompt are live only when the prompt is
+//! due: between two refreshes their K and V stay in the slots, and their outputs are not read. The exception is the row
+//! before the response under shift, which is live and adds its stored increments. Attention and MLP of a row are always
+//! refreshed together, so one increment for both is stored.
 //!
-//! What is released counts forwards up and computes what has drifted most, so that a block may end long after its last
-//! refresh; static decoding commits the surest tokens first, so its hardest ones are read off old rows. `phase`, `count`
-//! and `rows` say otherwise, each by itself. The defaults are what kept the accuracy of no cache in
+//! The released program counts forwards up and computes the rows that have drifted most, so that a block may end long
+//! after its last refresh. Static decoding commits the surest tokens first, so its hardest ones are read off old rows.
+//! `phase`, `count` and `rows` each change one of these rules. The defaults kept the accuracy of no cache in
 //! docs/ablations.md: the block is computed in each forward, and intervals count committed tokens. Released is
-//! `prompt=50,response=7,count=forwards,rows=drift`, published is that with `phase=down,first_layer=same`.
+//! `prompt=50,response=7,count=forwards,rows=drift`, published is the same with `phase=down,first_layer=same`.
 
 mod refresh;
 
@@ -60,7 +60,7 @@ choices! {
 choices! {
     /// Refresh of the row before the response, for models whose rows predict the next token.
     pub enum Boundary {
-        /// The prompt: what is refreshed with the response starts at the response.
+        /// The prompt: a refresh of the response starts at the response.
         Response = "response",
         /// The response.
         Before = "before",
@@ -72,8 +72,8 @@ choices! {
     pub enum Rows {
         /// Rows that have drifted most.
         Drift = "drift",
-        /// The block that is decoded and what was committed since it was computed, however many rows these are; then, up to
-        /// the share, what has drifted most of the rest.
+        /// The block that is decoded and the tokens committed since it was computed, however many rows these are. Then,
+        /// up to the share, the most drifted rows of the rest.
         Block = "block",
     }
 }
@@ -100,8 +100,8 @@ parameters! {
         pub phase: CountFrom = CountFrom::Up;
         /// what intervals count: forwards (as released), or committed tokens
         pub count: Count = Count::Tokens;
-        /// what is computed between refreshes: what has drifted most (as released); or the block and what was committed
-        /// since it was computed, then that
+        /// rows computed between refreshes: those that have drifted most (as released); or the block and the tokens
+        /// committed since it was computed, then those
         pub rows: Rows = Rows::Block;
         /// forwards from one unconditional pass of guidance to the next, after the first 5, which all have one
         pub cfg: usize = 1, Kind::count(1, usize::MAX);

@@ -35,7 +35,7 @@ parameters! {
         pub freeze: Freeze = Freeze::Exact;
         /// live rows from the first mask on, what follows keeps its slots; fitted: all
         pub lookahead: Option<usize> = None, Kind::count(1, usize::MAX);
-        /// finished positions that stay live before what is frozen; fitted: none
+        /// live positions before the end of the frozen blocks; fitted: none
         pub lag: Option<usize> = None;
     }
 }
@@ -63,7 +63,7 @@ impl CacheKind for FreeCache {
 }
 
 /// A block that is frozen clean has the K/V of the canvas at the moment it was completed, which is a moment that every
-/// run passes through if it ends where a block of the decoder ends. What is never frozen before the end has no history
+/// run passes through if it ends where a block of the decoder ends. A block that freezes only at the end has no history
 /// either.
 fn memory(freeze: Freeze, block: usize, lookahead: Option<usize>, layout: &Layout) -> Memory {
     let frozen_early = freeze != Freeze::Prompt && block < layout.len() - layout.response();

@@ -9,7 +9,7 @@ const SPACE: &str = r"\t\n\x0B\x0C\r \u00A0\u1680\u2000-\u200A\u2028\u2029\u202F
 ///
 /// # Errors
 ///
-/// For what the other syntax has not, with the byte in `pattern`.
+/// For parts that the other syntax does not have, with the byte in `pattern`.
 pub(super) fn translate(pattern: &str) -> Result<String, ConstraintError> {
     let mut reader = Reader { pattern, at: 0, out: String::new() };
     while let Some(symbol) = reader.next() {

@@ -1,5 +1,5 @@
-//! A constraint held on one session's canvas: predictions are read through it, several of them are made to fit together, and
-//! what it leaves no choice about is committed (specs/structure.md#6).
+//! A constraint held on one session's canvas: predictions are read through it, several of them are made to fit
+//! together, and the tokens that it forces are committed (specs/structure.md#6).
 
 use std::ops::Range;
 
@@ -17,8 +17,8 @@ use crate::{
     layout::Layout,
 };
 
-/// Score in the place of that of a token of no probability, so that every filling has a finite sum. What a filter leaves out
-/// is that much worse than what it leaves.
+/// Score of a token of no probability, so that every filling has a finite sum. A token that a filter leaves out is that
+/// much worse than one that it keeps.
 const FLOOR: f64 = -1e4;
 
 /// Distance that rounding cannot bridge: the head's own token is the best one.
@@ -192,7 +192,7 @@ impl Enforcer {
         }
     }
 
-    /// Writes the candidate of one position, which is so far after the first of what is live.
+    /// Writes the candidate of one position, the `at`-th after the first live one.
     fn settle(
         &self,
         live: Option<&Live<'_>>,
@@ -223,8 +223,8 @@ impl Enforcer {
         }
     }
 
-    /// Makes the tokens of several wanted commits fit together: those of the largest sum of scores, of all fillings of the lane's
-    /// canvas. A single one stays what it is. Positions that are `opened` hold nothing.
+    /// Makes the tokens of several wanted commits fit together: of all fillings of the lane's canvas, the one with the
+    /// largest sum of scores. A single commit stays as it is. Positions that are `opened` hold nothing.
     fn fit(&self, lane: LaneOf<'_>, opened: &[Position], heard: Heard<'_>, wanted: &mut [Commit]) {
         let mut open: Vec<Position> = opened.to_vec();
         open.extend(wanted.iter().map(|commit| commit.position));
@@ -256,8 +256,8 @@ impl Enforcer {
         }
     }
 
-    /// Returns what the constraint leaves no choice about once these commits and changes are written, place by place. None if
-    /// nothing completes what is written then.
+    /// Returns the tokens that the constraint forces once these commits and changes are written, place by place. None
+    /// if nothing completes the canvas then.
     pub(crate) fn closure(
         &self,
         canvas: &Canvas,
@@ -276,7 +276,7 @@ impl Enforcer {
         Some(found)
     }
 
-    /// Returns what is forced by tokens that can no longer change.
+    /// Returns the tokens that are forced by those that can no longer change.
     fn closure_of_final(&self, canvas: &Canvas) -> Vec<Commit> {
         let may_change = |&position: &Position| canvas.is_open(position);
         let opened: Vec<Position> = (0..canvas.len() as Position).filter(may_change).collect();
@@ -288,7 +288,7 @@ impl Enforcer {
         found
     }
 
-    /// Reports whether something completes what is written.
+    /// Reports whether something completes the written tokens.
     fn is_completable(&self, tokens: &Tokens) -> bool {
         self.places.iter().all(|place| {
             let (front, last) = (self.front(tokens, place), place.clone().rfind(|&at| tokens[at].is_some()));
@@ -297,8 +297,8 @@ impl Enforcer {
         })
     }
 
-    /// Commits what is forced up to the end of the first open block, and says whether there may be more. None if nothing completes
-    /// what is written.
+    /// Commits the forced tokens up to the end of the first open block, and says whether there may be more. None if
+    /// nothing completes the written tokens.
     fn close(&self, tokens: &mut Tokens, place: &Range<usize>, found: &mut Vec<Commit>) -> Option<bool> {
         let front = self.front(tokens, place);
         if front.0 == place.end {
@@ -390,7 +390,7 @@ pub(crate) struct LaneOf<'a> {
     pub filled: &'a [Commit],
 }
 
-/// What a network predicted, and what it was asked.
+/// A network's predictions, and the request that they answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Heard<'a> {
     pub predictions: &'a Predictions,
@@ -404,8 +404,8 @@ impl Heard<'_> {
         Some((index, self.predictions.logits.get(index * vocab..(index + 1) * vocab)?))
     }
 
-    /// Fills in the scores of a position: how much less a token's logarithm of probability is than that of the token that the
-    /// head drew, which is the best one. Nothing if no row of logits says more.
+    /// Fills in the scores of a position: the logarithm of a token's probability less the logarithm for the token that
+    /// the head drew, which is the best one. Nothing if no row of logits says more.
     fn fill(&self, lane: usize, position: Position, vocab: usize, scores: &mut Scores) -> Option<()> {
         let (index, logits) = self.row(lane, position, vocab)?;
         let drawn = *self.predictions.tokens.get(index)?;
@@ -505,7 +505,7 @@ impl Heard<'_> {
     }
 }
 
-/// A constraint, and what a decoder's predictions were read from.
+/// A constraint, and the predictions that a decoder's were read from.
 #[derive(Debug, Clone, Copy)]
 pub struct Enforced<'a> {
     pub(crate) enforcer: &'a Enforcer,
@@ -513,8 +513,8 @@ pub struct Enforced<'a> {
 }
 
 impl Enforced<'_> {
-    /// Makes the tokens of several wanted commits fit together with the tokens of a lane, and with each other; positions
-    /// that are `opened` hold nothing. A single one stays what it is.
+    /// Makes the tokens of several wanted commits fit together with the tokens of a lane, and with each other.
+    /// Positions that are `opened` hold nothing. A single commit stays as it is.
     pub(crate) fn fit(&self, lane: LaneOf<'_>, opened: &[Position], wanted: &mut [Commit]) {
         if wanted.len() > 1 {
             self.enforcer.fit(lane, opened, self.heard, wanted);
@@ -532,7 +532,7 @@ impl Enforced<'_> {
         at >= front.0 && live.is_some_and(|live| live.admits(at - front.0, token))
     }
 
-    /// Returns what is forced once a lane's commits are written.
+    /// Returns the tokens that are forced once a lane's commits are written.
     pub(crate) fn closure(&self, canvas: &Canvas, filled: &[Commit]) -> Vec<Commit> {
         self.enforcer.closure(canvas, filled, []).unwrap_or_default()
     }

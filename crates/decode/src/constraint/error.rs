@@ -1,4 +1,4 @@
-//! Refusals of constraints: one line each, with the place in what was given.
+//! Refusals of constraints: one line each, with the place in the given text or option.
 
 use thiserror::Error;
 
@@ -27,7 +27,7 @@ pub enum ConstraintError {
         keyword: String,
         /// JSON pointer of the schema that has it, with `#` before it.
         path: String,
-        /// What is wrong, and what to try.
+        /// The fault, and a remedy.
         reason: String,
     },
     /// An option cannot be used.

@@ -23,7 +23,7 @@ pub(super) enum Spelling {
     Short,
 }
 
-/// What is written around items, and between them.
+/// Texts around items, and between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Brackets {
     pub(super) open: Expr,

@@ -80,7 +80,7 @@ pub struct Constraint {
 pub struct Difference {
     /// JSON pointer of the schema, with `#` before it.
     pub path: String,
-    /// What is written less, or the keyword that is ignored.
+    /// The narrower part, or the keyword that is ignored.
     pub what: String,
 }
 
@@ -91,9 +91,9 @@ pub struct Compiled {
     pub automaton: ByteAutomaton,
     /// Where fewer texts are written than the schema allows.
     pub narrowed: Vec<Difference>,
-    /// What the schema has without effect.
+    /// Parts of the schema without effect.
     pub ignored: Vec<Difference>,
-    /// A name of what was asked for: 32 hexadecimal digits of its kind, source and options.
+    /// A name of the requested constraint: 32 hexadecimal digits of its kind, source and options.
     pub hash: String,
 }
 
@@ -262,7 +262,7 @@ impl Fnv {
     }
 }
 
-/// Texts that are neither narrower nor wider than what was asked for.
+/// Texts that are neither narrower nor wider than the requested ones.
 fn written(texts: Expr) -> Translated {
     Translated { texts, narrowed: Vec::new(), ignored: Vec::new(), empty: None }
 }
@@ -308,7 +308,7 @@ fn around(before: &str, texts: Expr, behind: &str, grammar: &mut Grammar) -> Res
     Ok(grammar.concat(&[before, texts, behind]))
 }
 
-/// What is written around values.
+/// Returns the texts around values.
 fn layout(space: Space, grammar: &mut Grammar, fuel: &mut Fuel) -> Result<Layout, ConstraintError> {
     let one = grammar.bytes(" ");
     let one = grammar.union(&[Grammar::EMPTY, one]);

@@ -142,8 +142,8 @@ impl<'a> Live<'a> {
         found.filter(|_| !several)
     }
 
-    /// Returns the tokens that every accepted filling has at open positions, and after what must be the end the one that
-    /// fills. They change nothing about what is admissible elsewhere.
+    /// Returns the tokens that every accepted filling has at open positions. Positions that must follow the end get the
+    /// token that fills. They change nothing about the tokens that are admissible elsewhere.
     pub(super) fn closure(&self) -> Vec<(usize, TokenId)> {
         let open = (0..self.stretch.tokens.len()).filter(|&position| self.stretch.tokens[position].is_none());
         let forced = |position: usize| {

@@ -41,7 +41,7 @@ pub use words::{AtDeadline, Measured, Space};
 pub struct TokenConstraint {
     /// The language over the model's tokens. Requests share it.
     pub automaton: Arc<TokenAutomaton>,
-    /// What it was made of.
+    /// Kind and fingerprint of its language, and its differences from the request.
     pub source: Arc<Source>,
     /// Distribution that confidences, margins and entropies speak of.
     pub confidence: Measured,
@@ -80,7 +80,7 @@ impl PartialEq for TokenConstraint {
     }
 }
 
-/// What a constraint was made of, as receipts name it.
+/// Origin of a constraint, as receipts name it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Source {
     /// `bad_words`, `regex`, `choice`, `json_object` or `json_schema`.
@@ -89,7 +89,7 @@ pub struct Source {
     pub hash: String,
     /// What accepts less than was asked for, with its place.
     pub narrowed: Vec<String>,
-    /// What was read as a note.
+    /// Parts that were read as a note.
     pub ignored: Vec<String>,
 }
 
@@ -128,14 +128,14 @@ impl PartialEq for Spelling {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ConstraintReceipt {
-    /// What it was made of.
+    /// Kind and fingerprint of its language, and its differences from the request.
     #[serde(flatten)]
     pub source: Source,
     /// States of the language.
     pub states: usize,
     /// Classes of tokens that were found so far, by this request and others.
     pub classes: usize,
-    /// What it did.
+    /// Counts of its commits, changes and fallbacks.
     #[serde(flatten)]
     pub counts: ConstraintCounts,
 }

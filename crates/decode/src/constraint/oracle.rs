@@ -166,7 +166,7 @@ fn decode(mut case: Case, automaton: &TokenAutomaton, rolls: &mut Rolls) -> bool
     }
 }
 
-/// Compares what may stand at open positions, the best of it by a head's scores, and what is marked.
+/// Compares the tokens that may stand at open positions, the best of them by a head's scores, and the marks.
 fn check_admissible(live: &Live<'_>, fillings: &[Vec<TokenId>], open: &[usize], head: &[Vec<f64>], tokens: usize) {
     for &position in open {
         let there = |token: TokenId| fillings.iter().any(|filling| filling[position] == token);

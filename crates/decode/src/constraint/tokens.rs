@@ -19,7 +19,7 @@ use super::{
 /// A state: one of the automaton over bytes, the one after an end, or that at the start of an answer.
 pub(super) type State = u32;
 
-/// Bounds of what a token automaton keeps. What it says never depends on them.
+/// Bounds of the classes and rows that a token automaton keeps. Its answers never depend on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Most classes of tokens; rows that would make more keep their tokens.
@@ -104,7 +104,8 @@ impl TokenAutomaton {
         self.bytes.states() as State
     }
 
-    /// The state before an answer's first token; in a hole, whose text follows another one, that of its own text.
+    /// The state before an answer's first token. In a hole, whose text follows another one, the state before its own
+    /// text.
     pub(super) fn start(&self, in_hole: bool) -> State {
         if self.vocabulary.starts_apart() && !in_hole { self.end() + 1 } else { self.bytes.start() }
     }

@@ -1,4 +1,4 @@
-//! What a constraint knows of a tokenizer: the bytes that each token adds to an answer, and which tokens end and fill it
+//! A constraint's view of a tokenizer: the bytes that each token adds to an answer, and the tokens that end and fill it
 //! (specs/structure.md#1 and specs/structure.md#4).
 
 use demask_step::TokenId;
@@ -23,7 +23,7 @@ pub struct Ends {
     pub ends: Vec<TokenId>,
     /// Tokens that may stand after an end, beside the ends.
     pub padding: Vec<TokenId>,
-    /// The one of both lists that fills what is left after an end; without any end it is never written.
+    /// The one of both lists that fills the positions after an end. Without any end it is never written.
     pub fill: TokenId,
 }
 
@@ -130,7 +130,7 @@ impl Vocabulary {
         &self.fills
     }
 
-    /// Returns the token that fills what is left after an end.
+    /// Returns the token that fills the positions after an end.
     pub fn fill(&self) -> TokenId {
         self.fill
     }

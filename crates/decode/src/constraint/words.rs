@@ -60,7 +60,7 @@ words! {
         /// The part that is settled.
         #[default]
         Settled = "settled",
-        /// A whole one: open positions hold what fits best of what was predicted last.
+        /// A whole one: open positions hold the tokens that fit best of the last predictions.
         Complete = "complete",
     }
 }

@@ -1,5 +1,5 @@
-//! A second, autoregressive network that judges drafts (FlashDLM's Guided Diffusion; specs/flashdlm.md#2): what
-//! decoding must know of it, how its tokens lie beside the canvas's, and what it has read.
+//! A second, autoregressive network that judges drafts (FlashDLM's Guided Diffusion; specs/flashdlm.md#2): the facts
+//! that decoding needs, how its tokens map to the canvas's, and the tokens that it has read.
 
 mod reader;
 mod rule;

@@ -318,7 +318,7 @@ impl Judging {
         drafts.iter().map(|draft| draft.confidence).fold(1.0, f32::min)
     }
 
-    /// Reports whether the judged token of this index stands; `row` is what the guide said of it.
+    /// Reports whether the judged token of this index is kept. `row` is the guide's judgement of it.
     fn stands(&self, index: usize, row: &[Judged]) -> bool {
         let confidence = if self.rule.reads_tokens() { 0.0 } else { self.confidence(index) };
         let agrees = |judged: Option<&Judged>| judged.is_some_and(|judged| self.rule.agrees(judged, confidence));
@@ -358,7 +358,7 @@ impl Judging {
         self.opinion = Opinion::Open;
     }
 
-    /// Takes what the guide says of the tokens that it was asked about.
+    /// Takes the guide's judgement of the tokens that it was asked about.
     fn heed(&mut self, request: &ForwardInput, answer: &Predictions) {
         self.reader.note(request);
         let width = 1 + self.ends.len();
@@ -373,7 +373,7 @@ impl Judging {
         }
     }
 
-    /// Fills what the guide is to judge next, or completes the progress.
+    /// Fills the guide's next request, or completes the progress.
     fn consult(&mut self, view: &View<'_>, constraint: Option<Enforced<'_>>, turn: &mut Turn<'_>) -> Turned {
         let request = &mut *turn.helper;
         while self.trial.judged.get(self.stood) == Some(&Judge::Given) {

@@ -29,7 +29,8 @@ choices! {
     pub enum DraftCheck {
         /// Acceptance of the token that `ar` draws, from noise that drafts share.
         Coupled = "coupled",
-        /// Acceptance by the ratio of both distributions; a refused draft is drawn again from what is left.
+        /// Acceptance by the ratio of both distributions. A refused draft is drawn again from the excess of
+        /// autoregressive decoding's distribution over the draft's.
         Pq = "pq",
         /// The released server's: most probable drafts, distributions without filters.
         Released = "released",
@@ -96,7 +97,7 @@ struct Striding {
 }
 
 impl Striding {
-    /// Makes drafts of what the mask rows predict, from a position on.
+    /// Makes drafts of the mask rows' predictions, from a position on.
     fn draft(&mut self, first: Position, predictions: &Predictions) {
         let guesses = (first..).map_while(|position| predicted(predictions, position)).take(self.stride - 1);
         for (index, guess) in guesses.enumerate() {
@@ -171,7 +172,7 @@ struct Draws {
     released: bool,
     /// Distributions that the drafts were drawn from, in their order.
     guesses: Vec<Distribution>,
-    /// Distribution of autoregressive decoding at a draft's position, and what it has more of than the draft's.
+    /// Distribution of autoregressive decoding at a draft's position, and its excess over the draft's.
     own: Distribution,
     rest: Distribution,
 }
@@ -192,7 +193,7 @@ impl Draws {
         random::key(self.seed, purpose, position, position)
     }
 
-    /// Draws the draft of this index; what was predicted stays where no row of logits says more.
+    /// Draws the draft of this index. The predicted token stays where no row of logits says more.
     fn guess(&mut self, index: usize, found: Commit, predictions: &Predictions) -> Commit {
         let key = self.key(Use::Draft, found.position);
         let Some(guess) = self.guesses.get_mut(index) else { return found };

@@ -86,7 +86,7 @@ struct Speculating {
 }
 
 impl Speculating {
-    /// Keeps what a drafting pass is sure of, or its best.
+    /// Keeps the predictions that a drafting pass is sure of, or the best one.
     fn draft(&mut self, view: &View<'_>, asked: &Positions, answer: &Answer<'_>) {
         let predictions = answer.predictions;
         let Self { speculation: Speculation { drafts }, found, tau, .. } = self;

@@ -5,8 +5,8 @@
 //! the rest of its forwards for nothing.
 //!
 //! Published with no cache and with dLLM-Cache. Every other one runs it by the same rule: a forward that leaves out the
-//! end computes what the cache would compute before it, and sees nothing after it. Where the cache has a forward of its
-//! own that must take a token (Dream's first of a block), that forward belongs to neither phase.
+//! end computes the rows that the cache would compute before it, and sees nothing after it. Where the cache has a
+//! forward of its own that must take a token (Dream's first of a block), that forward belongs to neither phase.
 
 use std::collections::VecDeque;
 

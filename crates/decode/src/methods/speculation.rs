@@ -48,9 +48,9 @@ impl Speculation {
         }
     }
 
-    /// Takes what a causal pass says of the drafts: those that came true, and the token after them. `settle` returns the token
-    /// of a position from what its row predicts, and the draft there with its index, if there is one. The drafts are gone
-    /// then.
+    /// Takes a causal pass's verdict on the drafts: those that came true, and the token after them. `settle` returns
+    /// the token of a position from its row's prediction, and from the draft there with its index, if there is one. The
+    /// drafts are dropped.
     pub(super) fn verify(
         &mut self,
         plan: &StepPlan,

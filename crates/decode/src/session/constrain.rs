@@ -1,4 +1,4 @@
-//! A session under a constraint: what is committed without a forward, and what is counted.
+//! A session under a constraint: commits without a forward, and their counts.
 
 use demask_step::{Mask, NO_TOKEN, Position, Predictions, TokenId};
 
@@ -11,8 +11,8 @@ use crate::{
 };
 
 impl Session {
-    /// Adds what the constraint leaves no choice about after the forward's commits. Should these not fit together, as those
-    /// of a loop that knows no constraints may, the first of them are taken that do.
+    /// Adds the commits that the constraint forces after the forward's. If the forward's do not fit together, which a
+    /// loop that knows no constraints may cause, only the leading ones that fit are taken.
     pub(super) fn close(&mut self) {
         let Some(enforcer) = &self.enforcer else { return };
         let Progress { commits, forced, fallbacks, replaced, .. } = &mut self.progress;
@@ -33,7 +33,7 @@ impl Session {
         commits.extend(closed);
     }
 
-    /// Commits what the constraint leaves no choice about from the start.
+    /// Commits the tokens that the constraint forces from the start.
     pub(super) fn open_closed(&mut self) {
         let closed = self.enforcer.as_ref().and_then(|enforcer| enforcer.closure(&self.canvas, &[], []));
         for commit in within(closed.unwrap_or_default(), &self.layout) {
@@ -41,7 +41,7 @@ impl Session {
         }
     }
 
-    /// Completes the answer by what was predicted last, if the constraint says so; `true` if it did.
+    /// Completes the answer by the last predictions, if the constraint says so. Returns `true` if it did.
     pub(super) fn complete(&mut self) -> bool {
         let (Some(enforcer), Some(predictions)) = (&self.enforcer, &self.last) else { return false };
         let lane = self.progress.draft.map_or(0, |draft| draft.lane as usize);
@@ -66,7 +66,7 @@ impl Session {
         changes
     }
 
-    /// Returns what the receipt says of the constraint.
+    /// Returns the constraint's part of the receipt. None without a constraint.
     pub(super) fn constraint_receipt(&self) -> Option<ConstraintReceipt> {
         let TokenConstraint { automaton, source, .. } = &self.enforcer.as_ref()?.constraint;
         let (states, classes) = (automaton.states(), automaton.classes());
@@ -82,7 +82,7 @@ fn within(mut closed: Vec<Commit>, layout: &Layout) -> Vec<Commit> {
     closed
 }
 
-/// Notes what the model predicted where it decided: in a draft, or on the canvas. Nothing is noted without a constraint.
+/// Notes the model's predictions where it decided: in a draft, or on the canvas. Nothing is noted without a constraint.
 pub(super) fn note(progress: &Progress, predictions: &Predictions, last: &mut [TokenId]) {
     if last.is_empty() {
         return;
@@ -92,7 +92,7 @@ pub(super) fn note(progress: &Progress, predictions: &Predictions, last: &mut [T
     targets.for_each(|target| take(predictions, (target.draft, target.commit.position), last));
 }
 
-/// Notes what was predicted at a position of a lane, if anything was.
+/// Notes the prediction at a position of a lane, if there is one.
 fn take(predictions: &Predictions, (lane, position): (usize, Position), last: &mut [TokenId]) {
     let token = predictions.index(lane, position).and_then(|index| predictions.tokens.get(index));
     let place = last.get_mut(position as usize);
@@ -101,7 +101,7 @@ fn take(predictions: &Predictions, (lane, position): (usize, Position), last: &m
     }
 }
 
-/// Notes what a guide predicted where it decided: what it commits in the place of a draft is its own token.
+/// Notes a guide's predictions where it decided: the token that it commits in the place of a draft is its own.
 pub(super) fn note_guide(progress: &Progress, last: &mut [TokenId]) {
     for commit in progress.commits.iter().filter(|commit| !progress.drafted.commits.contains(commit)) {
         if let Some(place) = last.get_mut(commit.position as usize) {

@@ -28,8 +28,8 @@ impl Logprobs {
         Self { width, predicted: vec![UNKNOWN; positions], top: vec![UNKNOWN; positions * width] }
     }
 
-    /// Notes what a forward predicted: of the canvas all but of tokens that stay; of drafts what decided, which the progress
-    /// lists with the draft in which it was predicted.
+    /// Notes a forward's predictions. Of the canvas, all are noted but those of tokens that stay. Of drafts, those that
+    /// decided are noted. The progress lists them with the draft in which they were predicted.
     pub(super) fn note(&mut self, plan: &StepPlan, predictions: &Predictions, progress: &Progress, canvas: &Canvas) {
         match plan.lanes {
             Lanes::Canvas => {
@@ -64,7 +64,7 @@ impl Logprobs {
         }
     }
 
-    /// Forgets what was predicted at a position if something else is committed there: a token that a rule chose.
+    /// Forgets the prediction at a position if something else is committed there: a token that a rule chose.
     pub(super) fn settle(&mut self, position: Position, token: TokenId, confidence: f32) {
         if let Some(predicted) = self.predicted.get_mut(position as usize)
             && *predicted != (token, confidence)
@@ -73,12 +73,12 @@ impl Logprobs {
         }
     }
 
-    /// Forgets what was predicted at a position.
+    /// Forgets the prediction at a position.
     pub(super) fn forget(&mut self, position: Position) {
         self.settle(position, NO_TOKEN, f32::NEG_INFINITY);
     }
 
-    /// Returns what is known of a position.
+    /// Returns the log-probability and the best tokens of a position's last prediction. None without a prediction.
     pub(super) fn of(&self, position: Position) -> Option<Logprob<'_>> {
         let &(token, probability) = self.predicted.get(position as usize)?;
         let own = self.width * position as usize..self.width * (position as usize + 1);

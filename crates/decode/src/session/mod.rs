@@ -46,7 +46,7 @@ enum Phase {
     Upkeep,
     /// Answers the decoder's query.
     Predict,
-    /// A helper is asked about what was predicted.
+    /// A helper is asked about the predictions.
     Help,
     /// No pending forward.
     Over,
@@ -94,7 +94,7 @@ pub struct Session {
     /// The constraint on this canvas, and predictions as they are read through it.
     enforcer: Option<Enforcer>,
     read: Predictions,
-    /// What was predicted last, where it completes the answer when the time is over.
+    /// The last predictions, kept where they complete the answer when the time is over.
     last: Option<Predictions>,
     /// The token that the model predicted last at each position; empty without a constraint.
     unconstrained: Vec<TokenId>,
@@ -136,7 +136,7 @@ impl Session {
         turned
     }
 
-    /// Lets what was predicted decide.
+    /// Lets the predictions decide.
     fn decide(&mut self, predictions: &Predictions) -> Turned {
         if self.phase == Phase::Predict {
             return self.turn(Whose::Canvas, predictions);
@@ -229,8 +229,8 @@ impl Session {
         self.events.push(self.tally.event(&self.progress, masks, settled));
     }
 
-    /// Keeps what the accepted draft computed: all of it under a cache policy whose slots have a history, else what the policy
-    /// says.
+    /// Keeps the rows that the accepted draft computed: all of them under a cache policy whose slots have a history,
+    /// else those that the policy names.
     fn keep_accepted(&mut self) {
         let rows = self.cache.keeps();
         for (request, kept) in self.requests[..self.running].iter_mut().zip(&mut self.kept) {
@@ -342,7 +342,7 @@ impl Session {
         }
     }
 
-    /// Says what is left to decode where no more forwards may run, if anything is.
+    /// Describes the masks that are left where no more forwards may run. None if no block is open.
     fn unfinished(&self) -> Option<String> {
         let (most, masks) = (self.most_forwards, self.canvas.masks());
         (self.block < self.layout.blocks()).then(|| {
@@ -376,8 +376,9 @@ impl Session {
         }
     }
 
-    /// Plans the first forward anew, for a canvas whose first slots are filled. What is asked stays: a decoder is asked
-    /// once. A store that is not needed any more counts all the same: NFE are those of the method, whatever others left.
+    /// Plans the first forward again, for a canvas whose first slots are filled. The questions to the head stay: a
+    /// decoder is asked once. A store that is no longer needed still counts: NFE are the method's, whatever others
+    /// left.
     fn begin_behind(&mut self, filled: Position) {
         let stored = self.phase == Phase::Upkeep || self.rides;
         self.cache.resume(filled);
@@ -417,7 +418,7 @@ impl Session {
         Prefix { tokens, mask: Mask::Causal, salt: self.salt }
     }
 
-    /// Does what a stop rule says; `true` if decoding is over.
+    /// Follows the verdict of a stop rule. Returns `true` if decoding is over.
     fn stops(&mut self, verdict: Verdict) -> bool {
         if let Verdict::Over(Some(fill)) = verdict {
             self.fill(fill);
@@ -532,7 +533,7 @@ impl Job for Session {
         }
     }
 
-    /// What is pending stays as it is: the slots before its first live row are computed again first.
+    /// Keeps the pending forward as it is: the slots before its first live row are computed again first.
     fn preempted(&mut self) {
         let (plan, kept) = (&mut self.requests[CANVAS].plan, &mut self.kept[CANVAS]);
         // The accepted draft's rows are among those that are computed again.

@@ -47,7 +47,7 @@ impl Session {
         self.events.drain(..)
     }
 
-    /// Makes it report the drafts of each forward from now on, and what was predicted in them.
+    /// Makes it report the drafts of each forward from now on, and the predictions in them.
     pub fn tell_drafts(&mut self) {
         self.tells_drafts = true;
     }
@@ -59,13 +59,14 @@ impl Session {
         self.recompute = None;
     }
 
-    /// Ends the response with what is settled, or with what completes it under a constraint that says so: its time is over. Nothing is run any more, and nothing happens to a session that
-    /// is over.
+    /// Ends the response with its settled tokens, or with a completion under a constraint that says so: its time is
+    /// over. Nothing is run any more, and nothing happens to a session that is over.
     pub fn give_up(&mut self) {
         self.end_with_settled(GivenUp::Deadline);
     }
 
-    /// Ends the response with what is settled, as [`give_up`](Self::give_up): there is no memory for more. Its length has cut it.
+    /// Ends the response with its settled tokens, as [`give_up`](Self::give_up): there is no memory for more. Its
+    /// length has cut it.
     pub fn run_out_of_memory(&mut self) {
         self.end_with_settled(GivenUp::Memory);
     }
@@ -130,12 +131,13 @@ impl Session {
         self.logprobs.is_some()
     }
 
-    /// Returns what was done so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         self.tally.counts
     }
 
-    /// Returns the decoder and the cache policy as they were asked for: a receipt has what the decoder chose for the device.
+    /// Returns the decoder and the cache policy that the options name. A receipt has the parameters that the decoder
+    /// chose for the device.
     pub fn methods(&self) -> (&DecoderSpec, &CacheSpec) {
         (&self.options.decoder, &self.options.cache)
     }
@@ -150,7 +152,7 @@ impl Session {
         self.steps
     }
 
-    /// Says what the decoder chose for the device, if it chose anything: half a sentence.
+    /// Describes the decoder's choice for the device in half a sentence. None if it chose nothing.
     pub fn decoder_rule(&self) -> Option<String> {
         self.decoder.rule()
     }
@@ -160,7 +162,7 @@ impl Session {
         self.cache.rule(&self.layout)
     }
 
-    /// Returns what the answer may claim.
+    /// Returns the exactness that the answer may claim.
     pub fn exactness(&self) -> Exactness {
         if self.options.rule.is_some() {
             return Exactness::Approximate;

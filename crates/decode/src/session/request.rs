@@ -50,7 +50,7 @@ impl Kept {
 }
 
 impl SessionOptions {
-    /// Returns what is wanted of the head whatever decodes.
+    /// Returns the part of the head's request that does not depend on the decoder.
     pub(crate) fn wanted(&self) -> HeadRequest {
         HeadRequest {
             // Forbidden alone: the mask keeps its share of the softmax, as in all families' own programs.

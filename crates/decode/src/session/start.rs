@@ -21,7 +21,7 @@ use crate::{
 };
 
 impl Session {
-    /// Checks the options, chooses what was not given, and prepares the first step.
+    /// Checks the options, chooses those that were not given, and prepares the first step.
     pub fn new(options: SessionOptions) -> Result<Self, OptionsError> {
         legality::check_decoder(&options)?;
         let (options, shift) = options.decoded();

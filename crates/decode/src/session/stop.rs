@@ -28,7 +28,7 @@ pub(super) enum GivenUp {
     Memory,
 }
 
-/// The stop rule of a session and what it has seen.
+/// The stop rule of a session and the tokens that it has seen.
 #[derive(Debug)]
 pub(super) struct Ending {
     rule: StopRule,
@@ -61,7 +61,7 @@ impl Ending {
         self.stopped = Some(self.stopped.map_or(length, |stopped| stopped.min(length)));
     }
 
-    /// Ends the response with what is settled, which is all of it or not.
+    /// Ends the response with its settled tokens. `completes` says that they are all of it.
     pub(super) fn give_up(&mut self, reason: GivenUp, completes: bool) {
         self.given_up = Some(reason);
         self.is_complete = completes;

@@ -28,7 +28,7 @@ pub(crate) use sound::require_sound;
 pub struct About {
     /// The name on the command line and in reports.
     pub name: &'static str,
-    /// One line: what it does.
+    /// Its effect in one line.
     pub summary: &'static str,
     /// Paper or program, and the section of the specifications.
     pub source: &'static str,
@@ -96,7 +96,7 @@ pub struct Spec<M: Method> {
     values: Vec<Value>,
 }
 
-/// The canonical text: what a registry entry holds besides is the same everywhere.
+/// The canonical text: the rest of a registry entry is the same everywhere.
 impl<M: Method> fmt::Debug for Spec<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}({self})", M::WHAT)
@@ -149,7 +149,7 @@ impl<M: Method> Spec<M> {
         Self::of_pairs(method, pairs.map(|(key, value)| (key.trim(), value.trim())))
     }
 
-    /// Returns the refusal of a name that no method has, in what was typed.
+    /// Returns the refusal of a `name` that no method has. `text` is all that was typed.
     fn unknown(text: &str, name: &str, known: &[&'static M]) -> SpecError {
         if let Some((before, after)) = text.split_once('=')
             && let Some(method) = named(before.trim(), known)
@@ -417,7 +417,7 @@ pub enum SpecError {
     UnknownKey {
         /// The method.
         method: &'static str,
-        /// The key, and what is known.
+        /// The key, and the known keys.
         source: UnknownName,
     },
     /// The parameter was given twice.

@@ -12,7 +12,7 @@ pub struct Parameter {
     pub name: &'static str,
     /// Kind of its values.
     pub kind: Kind,
-    /// One line: what it means.
+    /// Its meaning in one line.
     pub doc: &'static str,
     default: fn() -> Value,
 }
@@ -192,7 +192,7 @@ pub trait Field: Copy + PartialEq {
     /// Returns it as a value.
     fn value(self) -> Value;
 
-    /// Returns what a value means; none if it is of another kind.
+    /// Converts a parameter's value to this type. None if it is of another kind.
     fn of_value(value: Value) -> Option<Self>;
 }
 

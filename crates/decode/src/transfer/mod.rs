@@ -70,7 +70,7 @@ impl From<Tick> for State {
     }
 }
 
-/// What a pass leaves of its block.
+/// State of a block after a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pass {
     /// Masks that are left.
@@ -81,7 +81,7 @@ pub struct Pass {
     pub posts: usize,
 }
 
-/// One lane of the predictions and what is needed to read it.
+/// One lane of the predictions, with the canvas and the layout by which they are read.
 #[derive(Debug, Clone, Copy)]
 pub struct LaneView<'a> {
     /// The predictions of all lanes.
@@ -90,8 +90,8 @@ pub struct LaneView<'a> {
     pub lane: usize,
     /// The positions whose predictions count.
     pub among: &'a Positions,
-    /// The canvas that the lane extends: a prediction counts only where it is open. What the lane itself has filled answers
-    /// [`NO_TOKEN`](demask_step::NO_TOKEN).
+    /// The canvas that the lane extends: a prediction counts only where it is open. Positions that the lane itself has
+    /// filled answer [`NO_TOKEN`](demask_step::NO_TOKEN).
     pub canvas: &'a Canvas,
     /// Tokens given and writes of the lane so far: keys its randomness.
     pub writes: u32,
@@ -101,10 +101,10 @@ pub struct LaneView<'a> {
 
 /// A rule that says which predictions are taken. Pure: the same for the canvas and for drafts.
 pub trait Transfer: fmt::Debug + Send {
-    /// Adds what the rule wants to know about each position.
+    /// Adds the numbers that the rule reads at each position.
     fn ask(&self, _ask: &mut HeadAsk) {}
 
-    /// Reports whether what a step left of its quota is added to the next step's
+    /// Reports whether the part of its quota that a step does not take is added to the next step's
     /// ([`Clock::carried`](crate::schedule::Clock)).
     fn carries(&self) -> bool {
         false
@@ -121,8 +121,8 @@ pub trait Transfer: fmt::Debug + Send {
         None
     }
 
-    /// Shows the rule what the candidates of its next choice are of: the canvas, and all that the head answered. By default it
-    /// looks at nothing.
+    /// Shows the rule the canvas and the head's answers from which the candidates of its next choice come. By default
+    /// it looks at nothing.
     fn look(&self, _lane: &LaneView<'_>, _candidates: &[Candidate]) {}
 
     /// `candidates` come in the total order; the rule may reorder them and returns how many of the first are taken.
@@ -134,9 +134,9 @@ pub trait Transfer: fmt::Debug + Send {
         wanted.len()
     }
 
-    /// Reports whether tokens of its block that were written before and are not among those taken become masks again, and
-    /// those among them stay what they are. Otherwise those among them are replaced by what is predicted, and the others
-    /// stay. By default nothing that was written comes up.
+    /// Reports whether tokens of its block that were written before and are not among those taken become masks again,
+    /// and those among them stay as they are. Otherwise those among them are replaced by the predictions, and the
+    /// others stay. By default no written token is a candidate.
     fn takes_back(&self) -> bool {
         false
     }

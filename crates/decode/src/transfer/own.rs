@@ -8,7 +8,7 @@ use super::Transfer;
 type Make = dyn Fn() -> Box<dyn Transfer> + Send + Sync;
 
 /// A transfer rule that has a name and no parameters: it decides in the loop over blocks, in the place of a decoder's rule.
-/// What it decodes is approximate, and the receipt says `custom:NAME`.
+/// Its answers are approximate, and their receipt says `custom:NAME`.
 #[derive(Clone)]
 pub struct OwnRule {
     name: Arc<str>,

@@ -105,7 +105,7 @@ impl Ranking {
     }
 
     /// Replaces `out` by masked positions in the order that their predictions will have, whatever they are; their
-    /// tokens are still unknown. `false` if the order depends on what is predicted.
+    /// tokens are still unknown. `false` if the order depends on the predictions.
     pub fn foresee(&self, view: &View<'_>, masks: &Positions, out: &mut Vec<Candidate>) -> bool {
         out.clear();
         if !Self::foresees(self.remasking) {
@@ -124,7 +124,7 @@ impl Ranking {
         true
     }
 
-    /// Adds what the ranking wants to know about each position.
+    /// Adds the numbers that the ranking reads at each position.
     pub fn ask(&self, ask: &mut HeadAsk) {
         ask.wanted.margin |= matches!(self.remasking, Remasking::Margin | Remasking::TopkMargin);
         ask.wanted.entropy |= self.remasking == Remasking::Entropy;

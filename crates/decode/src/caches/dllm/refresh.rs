@@ -65,7 +65,7 @@ impl Track {
         self.forwards
     }
 
-    /// Returns what the forward that comes computes as a whole.
+    /// Returns the parts, prompt and response, that the next forward computes as a whole.
     pub(super) fn due(&self, rule: &Intervals) -> Due {
         let first = self.forwards == 0;
         let counted = |every: usize, tokens: usize| match (rule.count, rule.phase) {
@@ -80,7 +80,7 @@ impl Track {
         }
     }
 
-    /// Notes what the planned forward computes: what is due, and these rows besides.
+    /// Notes the rows of the planned forward: the parts that are due, and these rows besides.
     pub(super) fn plan(&mut self, due: Due, computed: &Positions) {
         if due.prompt {
             self.prompt_tokens = 0;
@@ -98,7 +98,7 @@ impl Track {
         self.forwards += 1;
     }
 
-    /// Notes commits: what came of a forward of the canvas, or what a draft holds before it is run.
+    /// Notes commits: a forward's on the canvas, or those that a draft holds before it is run.
     pub(super) fn committed(&mut self, commits: &[Commit]) {
         self.prompt_tokens += commits.len();
         self.response_tokens += commits.len();

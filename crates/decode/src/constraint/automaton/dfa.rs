@@ -1,4 +1,4 @@
-//! An automaton without choices as a table, and what is made of two of them.
+//! An automaton without choices as a table, and automata made of two of them.
 
 use std::collections::HashMap;
 

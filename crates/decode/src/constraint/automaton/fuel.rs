@@ -28,7 +28,7 @@ impl Fuel {
         Self::new(units)
     }
 
-    /// Puts back what is left of units that were taken.
+    /// Puts back the unused rest of units that were taken.
     pub(in super::super) fn put_back(&mut self, taken: &Self) {
         self.left += taken.left;
     }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::super::{error::ConstraintError, json::Json};
 
-/// A value of the document, by its number: what is inside another one has a larger number.
+/// A value of the document, by its number. A value inside another one has a larger number.
 pub(super) type Place = u32;
 
 /// A document whose values have numbers.
@@ -171,11 +171,11 @@ pub(super) enum Returns {
     Leaves,
     /// Along a circle.
     On,
-    /// Along a circle, to what was there before.
+    /// Along a circle, to the value itself or one before it.
     Back,
 }
 
-/// Adds what is reached and was not met, each after all that it reaches.
+/// Adds the values that are reached and were not met, each after all that it reaches.
 fn visit(from: Place, arrows: &HashMap<Place, Vec<Place>>, met: &mut HashSet<Place>, order: &mut Vec<Place>) {
     let mut stack = vec![(from, 0)];
     if !met.insert(from) {

@@ -1,4 +1,4 @@
-//! JSON schemas as grammars: every text of the grammar, parsed, is valid; what is narrower than the schema is listed.
+//! JSON schemas as grammars: every text of the grammar, parsed, is valid. Parts narrower than the schema are listed.
 
 mod disjoint;
 mod document;

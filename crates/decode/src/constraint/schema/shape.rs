@@ -45,7 +45,7 @@ pub(super) fn type_of(value: &Json) -> Types {
 pub(super) enum Part {
     /// All of a schema, with so many references back that may still be followed.
     Schema(Place, u8),
-    /// What a schema says without its references and the schemas that it joins.
+    /// A schema without its references and the schemas that it joins.
     Plain(Place, u8),
     /// It is an object without this property.
     Absent(Rc<str>),
@@ -72,7 +72,7 @@ impl<'a> Plain<'a> {
     }
 }
 
-/// What a value must hold, all of it.
+/// Conditions on a value, all of which must hold.
 #[derive(Debug, Default)]
 pub(super) struct Shape<'a> {
     pub(super) plains: Vec<Plain<'a>>,

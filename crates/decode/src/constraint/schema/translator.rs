@@ -35,7 +35,7 @@ pub(in super::super) struct Limits {
     pub(in super::super) short: bool,
 }
 
-/// What is written around values.
+/// Texts around values.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Layout {
     pub(in super::super) colon: Expr,
@@ -43,11 +43,11 @@ pub(in super::super) struct Layout {
     pub(in super::super) object: Brackets,
 }
 
-/// A schema's grammar, and what is different from the schema.
+/// A schema's grammar, and its differences from the schema.
 #[derive(Debug)]
 pub(in super::super) struct Translated {
     pub(in super::super) texts: Expr,
-    /// Paths, and what is narrower there.
+    /// Paths, and the narrower part of each.
     pub(in super::super) narrowed: Vec<(String, String)>,
     /// Paths, and keywords without meaning there.
     pub(in super::super) ignored: Vec<(String, String)>,

@@ -311,8 +311,8 @@ impl<'a> Translator<'a, '_> {
         Ok(self.grammar.list(List { brackets: self.layout.array, items, rest, min: shape.min_items, max }))
     }
 
-    /// What a shape says of a property: of its schemas, those that list it, those whose patterns its name has, and
-    /// those for others.
+    /// Returns a shape's schemas of a property: those that list it, those whose patterns its name has, and those for
+    /// others.
     pub(super) fn property(&mut self, shape: &Shape<'a>, name: &str) -> Result<Vec<Part>, ConstraintError> {
         let mut parts = Vec::new();
         for plain in &shape.plains {

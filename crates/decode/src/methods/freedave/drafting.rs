@@ -323,8 +323,8 @@ impl Drafting {
         (view.block + self.ahead).min(view.layout.blocks() - 1)
     }
 
-    /// Leaves the drafts that can run. A draft that leaves nothing to predict is not run: what it holds follows from the one
-    /// before; and a canvas that something else was written to has none.
+    /// Leaves the drafts that can run. A draft that leaves no position to predict is not run, because its predictions
+    /// follow from the draft before it. A canvas that something else was written to has no drafts.
     fn trim(&mut self, view: &View<'_>) {
         if self.drafts.commits.iter().any(|commit| !view.canvas.is_masked(commit.position)) {
             self.drafts.clear();
@@ -338,7 +338,7 @@ impl Drafting {
         }
     }
 
-    /// Takes what the drafts and the predictions in the accepted one say, and drafts what comes next.
+    /// Takes commits from the drafts and from the predictions in the accepted one, and drafts the next steps.
     fn follow(&mut self, view: &View<'_>, answer: &Answer<'_>, progress: &mut Progress) {
         let (lane, taken) = self.verify(view, answer, &answer.plan.predict, progress);
         if !self.drafts.is_empty() {

@@ -3,21 +3,21 @@
 //! the paper; specs/freedave.md#1.7, specs/freedave.md#1.9 and specs/freedave.md#8.1).
 //!
 //! The predictions at a state of the canvas say what static decoding commits next, so the first draft is known to be
-//! good. A draft that equals what is predicted in the accepted draft before it is good as well: it is the next state of
+//! good. A draft that equals the predictions in the accepted draft before it is good as well: it is the next state of
 //! static decoding. So the tokens are those of static decoding, whatever is drafted, as long as a forward's predictions
 //! are a function of the canvas.
 //!
-//! Over a cache whose slots depend on the steps before (dKV-Cache, dLLM-Cache, FreeCache as released) they are not: each
-//! draft runs on the slots of the last step, where static decoding would have come to it by several. Such a run is
-//! approximate. A forward is one step of the cache, that of the accepted draft, whose K/V, increments and drift become
-//! the slots'; so with one draft it is static decoding over that cache, token by token and forward by forward.
+//! Over a cache whose slots depend on the steps before (dKV-Cache, dLLM-Cache, FreeCache as released) they are not:
+//! each draft runs on the slots of the last step, where static decoding would have come to it by several. Such a run is
+//! approximate. A forward is one step of the cache, the accepted draft's: its K/V, increments and drift become the
+//! slots'. So with one draft it is static decoding over that cache, token by token and forward by forward.
 //!
 //! Two ways to spend the forwards:
 //!
 //! * `reference`, as released: a forward over each block before the first drafts; the first draft is the first known
 //!   step; finished blocks are stored by forwards of their own.
 //! * `rolling`: known steps are committed at once and the first draft is the canvas itself, predictions are carried
-//!   into the next block, and the cache policy stores what it can without forwards of its own.
+//!   into the next block, and the cache policy stores rows without forwards of its own where it can.
 
 mod drafting;
 
@@ -61,7 +61,7 @@ parameters! {
     /// Several static steps drafted at once and verified in one forward.
     pub struct FreeDave {
         /// drafts of one forward; auto: as many as are nearly free on the device, or 4 (for block-causal models 8) where the
-        /// number is part of what is decoded
+        /// number changes the tokens
         pub d: OrAuto<usize> = OrAuto::Auto, Kind::or_auto(&Kind::Count { least: 1, most: 256 });
         /// predictions carried into the next block and stores fused, or the forwards of the released program
         pub mode: Mode = Mode::Rolling;
@@ -74,7 +74,7 @@ parameters! {
         pub strict: bool = false;
         /// with tau: take the schedule's count if fewer than that pass
         pub quota: bool = false;
-        /// a draft must equal what is predicted, or may lack some of it (as released; lossy with tau)
+        /// a draft must equal the predictions, or may lack some of them (as released; lossy with tau)
         pub rule: DraftRule = DraftRule::Exact;
         /// with tau: confidences of the model's own distribution, or of the tempered and filtered one, as threshold has them
         pub confidence: Confidence = Confidence::Clean;
@@ -99,8 +99,8 @@ impl DecoderKind for FreeDave {
     const SOURCE: &'static str = "FreeDave (Free Draft-and-Verification); specs/freedave.md#1.7, specs/freedave.md#1.9 and specs/freedave.md#8.1";
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal];
 
-    /// Drafts that lack some of what a threshold takes lead to canvases that the threshold alone never comes to: then
-    /// it promises nothing (specs/freedave.md#4.2).
+    /// Drafts that lack some of the tokens that a threshold takes lead to canvases that the threshold alone never comes
+    /// to. Then it promises nothing (specs/freedave.md#4.2).
     fn traits(&self) -> DecoderTraits {
         let confidence = self.threshold().map(|threshold| threshold.confidence.into());
         let promise = match self.threshold() {
@@ -168,8 +168,8 @@ fn block_causal(setup: &Setup<'_>) -> bool {
 }
 
 impl FreeDave {
-    /// Reports whether the number of drafts may be any. Over a cache with a history it is part of what is decoded, with rule
-    /// `subset` too, and the released program knows a fixed one.
+    /// Reports whether the number of drafts may be any. Over a cache with a history, or with rule `subset`, the number
+    /// changes the tokens. The released program knows a fixed number.
     fn may_be_any(&self, cache: &dyn CachePolicy) -> bool {
         self.mode == Mode::Rolling && self.rule == DraftRule::Exact && cache.memory() == Memory::OfState
     }
