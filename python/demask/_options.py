@@ -141,8 +141,8 @@ class Options(TypedDict, total=False):
     eos_confidence_zero: bool | None
     """Predict end tokens with confidence 0 (LLaDA's `confidence_eos_eot_inf`)."""
     deadline_ms: int | None
-    """Milliseconds from its preparation on after which the answer ends, with what is settled, at the end of a
-    forward. Default: never."""
+    """Milliseconds after its preparation when the answer ends with its settled tokens, at the end of a forward.
+    Default: never."""
     split_special: bool | None
     """Read control tokens from the chat template alone; `false`: from the text of messages too. Default: true."""
     regex: str | None

@@ -27,7 +27,8 @@ impl Bridge {
 pub(crate) struct Words {
     model: Arc<Tokenizer>,
     pub(crate) guide: Arc<Tokenizer>,
-    /// The guide's token of each single byte, for what is no text or is spelled differently by its tokenizer.
+    /// The guide's token of each single byte, for bytes that are no text or that the guide's tokenizer spells
+    /// differently.
     single: Vec<Option<TokenId>>,
 }
 

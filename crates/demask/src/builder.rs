@@ -158,7 +158,7 @@ impl<'a> Builder<'a> {
     /// Opens the model that the options name, the built-in one if they name none.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and for options that say something of what is not named ([`LoadOptions::check`]).
+    /// As [`open`](Self::open), and for options of a part that is not named ([`LoadOptions::check`]).
     pub fn build(self) -> Result<Model, Error> {
         let name = self.options.model.clone();
         self.open_files(name.as_deref().map(Path::new))

@@ -1,4 +1,4 @@
-//! Constraints on answers: what the options ask for, over a model's tokens.
+//! Constraints on answers: the languages that the options ask for, over a model's tokens.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use demask_step::TokenId;
 use crate::{Error, ModelInfo, Options};
 
 impl Options {
-    /// Reports whether an option says what the answer's text must be, and so where it ends.
+    /// Reports whether an option constrains the answer's text, and so its end.
     pub fn has_constraint(&self) -> bool {
         let choices = self.choice.as_ref().is_some_and(|texts| !texts.is_empty());
         self.regex.is_some() || choices || self.json_schema.is_some() || self.json_object == Some(true)
     }
 
-    /// Returns what the answer's text must be, or must not have.
+    /// Returns the constraint on the answer's text: a language, or texts that it must not have.
     ///
     /// # Errors
     /// If more than one of its options says so.

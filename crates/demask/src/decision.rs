@@ -2,8 +2,8 @@
 //!
 //! Nothing is generated. Each question has a slot, and a choice's probability is the model's own of the slot reading just that:
 //! the product of the probabilities of its tokens, each as the model predicts it once those before it are written in the slot.
-//! They are judged as the tokens of a [`Likelihood`] are. `form` has the rules of what the model reads, `json` the questions
-//! and answers as programs exchange them.
+//! They are judged as the tokens of a [`Likelihood`] are. `form` has the rules of the model's input, `json` the
+//! questions and answers as programs exchange them.
 
 mod form;
 mod json;

@@ -178,7 +178,7 @@ fn int8_pays(isa: Isa) -> bool {
 #[cfg(feature = "cuda")]
 const PROVEN_CARDS: &[&str] = &[];
 
-/// What the table comes to, in words.
+/// Support for GPUs, in words, as the table of proven cards has it.
 #[cfg(feature = "cuda")]
 pub const STANDING: &str = if PROVEN_CARDS.is_empty() {
     "experimental: device auto is the processor, device cuda takes a card"
@@ -270,7 +270,7 @@ impl DeviceOptions {
         Ok(Self { device, ..self.clone() })
     }
 
-    /// Returns the option that only the processor has, if it is set, and what a GPU has instead.
+    /// Returns the option that only the processor has, if it is set, and the fact about GPUs that excludes it.
     fn cpu_only(&self) -> Option<(&'static str, &'static str)> {
         let int8 = self.activations == ActivationChoice::Int8;
         let checks = [
@@ -281,7 +281,7 @@ impl DeviceOptions {
         checks.into_iter().find(|(asked, ..)| *asked).map(|(_, what, why)| (what, why))
     }
 
-    /// Opens a GPU. What is odd about its kernels is written to the log.
+    /// Opens a GPU. Remarks about its kernels are written to the log.
     #[cfg(feature = "cuda")]
     pub fn open_gpu(&self, number: usize) -> Result<Driver, UnusableDevice> {
         let opened = Cuda::probe(&self.cuda)
@@ -410,7 +410,7 @@ fn find_proven(options: &DeviceOptions, proven: &[&str]) -> DeviceChoice {
     }
 }
 
-/// Returns what is to be told of a card on which the checks have not passed.
+/// Returns the remark about a card on which the checks have not passed.
 #[cfg(feature = "cuda")]
 fn unproven(card: &Card, proven: &[&str]) -> Option<String> {
     let remark = || {

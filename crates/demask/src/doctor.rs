@@ -253,7 +253,7 @@ fn defaults() -> Vec<Defaults> {
     kinds.into_iter().chain(guessing).chain(own).collect()
 }
 
-/// What a family is decoded by.
+/// Default methods of families, and their exactness.
 fn of_methods(families: String, decoder: &DecoderSpec, cache: &CacheSpec) -> Defaults {
     let exactness = legality::exactness(decoder, cache).name();
     Defaults { families, decoder: decoder.to_string(), cache: cache.to_string(), exactness }

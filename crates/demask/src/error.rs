@@ -11,7 +11,7 @@ use demask_step::{DeviceError, OpenError, OutOfMemory, PlanError, TokenId};
 
 use crate::{TooLarge, UnusableDevice, WeightChoice};
 
-/// Error of this library: in one line what was found, what was expected, and what to try. Names of options stand in
+/// Error of this library: one line with the value found, the values expected, and a remedy. Names of options are in
 /// backticks.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -109,7 +109,7 @@ pub enum Error {
         /// The option.
         option: &'static str,
     },
-    /// An option without effect on what is decoded.
+    /// An option without effect on the request.
     #[error("`{option}` has no meaning {why}: omit it")]
     Meaningless {
         /// The option.

@@ -23,8 +23,8 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// Returns that of a model whose weights are stored in these types, perhaps with an adapter, with joined steps of up to
-    /// `row_budget` rows and sequences with these needs.
+    /// Returns the footprint of a model whose weights are stored in these types, perhaps with an adapter, with joined
+    /// steps of up to `row_budget` rows and sequences with these needs.
     ///
     /// # Errors
     /// If a tensor is missing.
@@ -46,7 +46,7 @@ impl Footprint {
         })
     }
 
-    /// Returns that of a model in files, with its adapter.
+    /// Returns the footprint of a model in files, with its adapter.
     ///
     /// # Errors
     /// As [`Footprint::of`].

@@ -226,8 +226,8 @@ impl Handle {
         self.counters().networks.iter().filter_map(|network| network.prefixes).map(|prefixes| prefixes.capacity).sum()
     }
 
-    /// Gives up the K/V that are kept of prompts and answers that are over: what is asked next is computed as a whole. What
-    /// requests that run hold stays.
+    /// Gives up the K/V that are kept of prompts and answers that are over: the next request is computed as a whole.
+    /// The K/V of running requests stay.
     ///
     /// # Errors
     /// If the engine has ended.
@@ -375,7 +375,7 @@ impl Handle {
         self.judged(&|rows| self.info.likelihoods(pairs, options, rows), go_on)
     }
 
-    /// Waits for likelihoods; `task` makes what is judged, for so many rows side by side.
+    /// Waits for likelihoods. `task` makes the work to judge, for a number of rows side by side.
     fn judged(
         &self,
         task: &dyn Fn(usize) -> Result<LikelihoodTask, Error>,
@@ -415,8 +415,8 @@ impl Handle {
         Ok(self.judge(task.salted(salt), class, |found| found))
     }
 
-    /// Submits questions about a prompt to be answered, as one request. What a causal model computed of the prompt is shared
-    /// with requests of the same salt alone; those without one share with each other.
+    /// Submits questions about a prompt to be answered, as one request. A causal model's work on the prompt is shared
+    /// with requests of the same salt alone. Requests without a salt share with each other.
     ///
     /// # Errors
     /// As [`decide`](Self::decide). Later errors are the result's.
@@ -432,7 +432,7 @@ impl Handle {
         Ok(self.judge(task.salted(salt), class, move |found| form.questions.answered(&found)))
     }
 
-    /// Submits what is judged; `read` makes the result of the likelihoods.
+    /// Submits a task. `read` makes the result of its likelihoods.
     pub(crate) fn judge<T>(
         &self,
         task: LikelihoodTask,

@@ -54,7 +54,7 @@ pub(crate) struct Machine {
     pub(crate) weights: usize,
     /// Rows that one forward may have.
     pub(crate) rows: usize,
-    /// Reads what it takes of a device of its own.
+    /// Reads the memory that it takes of a device of its own.
     pub(crate) meter: Option<Arc<dyn MemoryMeter>>,
 }
 

@@ -16,10 +16,9 @@
 //! # Ok::<(), demask::Error>(())
 //! ```
 //!
-//! [`Model::builder`] says where a model runs, in which numbers and with which guide. A model has an engine on a thread of its
-//! own, and [`Handle`]s that any thread may hold. [`Options`] are how a
-//! prompt is answered, and each answer has a [`Receipt`] of how it was. [`methods`] has what a decoder or a cache policy of
-//! your own is made from.
+//! [`Model::builder`] says where a model runs, in which numbers and with which guide. A model has an engine on a thread
+//! of its own, and [`Handle`]s that any thread may hold. [`Options`] say how a prompt is answered, and each answer has
+//! a [`Receipt`] of how it was. [`methods`] has the parts from which a decoder or a cache policy of your own is made.
 #![forbid(unsafe_code)]
 #![deny(unnameable_types)]
 

@@ -197,7 +197,7 @@ pub(crate) fn common<'t>(mut texts: impl Iterator<Item = &'t [TokenId]>) -> usiz
     texts.map(with).min().unwrap_or(first.len())
 }
 
-/// What the network is asked.
+/// Texts to judge, and the facts of the network by which they are judged.
 #[derive(Debug, Clone)]
 struct Asked {
     texts: Vec<Text>,
@@ -425,7 +425,7 @@ impl From<LikelihoodTask> for demask_engine::Request {
 }
 
 impl LikelihoodTask {
-    /// Takes what the next canvas's forward told.
+    /// Takes the predictions of the next canvas's forward.
     fn take(&mut self, group: &[Predictions]) {
         let Self { asked, plan, found, done, .. } = self;
         let first = &mut found[plan.canvases[*done].text];

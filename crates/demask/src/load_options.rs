@@ -44,7 +44,7 @@ settings! {
 }
 
 impl LoadOptions {
-    /// Refuses options that say something of what is not named.
+    /// Refuses options of a part that is not named.
     ///
     /// # Errors
     /// For an empty name, a family or an adapter without a model, and a use without an adapter.
@@ -66,7 +66,7 @@ impl LoadOptions {
         }
     }
 
-    /// Returns the options of a device with what is set here.
+    /// Returns the options of a device, with the ones set here in the place of `usual`'s.
     pub fn device_options(&self, usual: &DeviceOptions) -> DeviceOptions {
         DeviceOptions {
             device: self.device.unwrap_or(usual.device),

@@ -32,7 +32,7 @@ pub struct TokenLogprob {
 }
 
 impl TokenLogprob {
-    /// Returns what a session knows of the token at a position.
+    /// Returns the log-probability of the token at a position of a session, and the best tokens there.
     pub(crate) fn of(session: &Session, position: Position) -> Self {
         let token = session.canvas()[position as usize];
         let known = session.logprob(position);
@@ -40,7 +40,7 @@ impl TokenLogprob {
         Self { token, logprob: known.and_then(finite), top: known.map(|known| known.top.to_vec()).unwrap_or_default() }
     }
 
-    /// Returns what is known of a token that was judged, with the best tokens of its row and their probabilities.
+    /// Returns the log-probability of a token that was judged, with the best tokens of its row and their probabilities.
     pub(crate) fn judged(token: TokenId, own: f32, best: &[(TokenId, f32)]) -> Self {
         let place = best.iter().position(|&(other, _)| other == token).unwrap_or(best.len());
         let possible = best.iter().enumerate().filter(|(_, (_, probability))| *probability > 0.0);

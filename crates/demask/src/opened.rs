@@ -74,8 +74,8 @@ impl Opened {
         self.info.guides.first().map(|guide| &*guide.info).zip(self.guides.first())
     }
 
-    /// Gets a prompt ready to be answered, with the guide if the decoder wants one. What it needs says how much memory the
-    /// model must leave free, and once loaded the model runs it as it is.
+    /// Gets a prompt ready to be answered, with the guide if the decoder wants one. The request's needs say how much
+    /// memory the model must leave free, and once loaded the model runs it as it is.
     ///
     /// # Errors
     /// If the prompt cannot be put into tokens, or the options contradict each other or the model.

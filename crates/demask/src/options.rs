@@ -91,7 +91,7 @@ settings! {
         suppress_eos: bool, "";
         /// Predict end tokens with confidence 0 (LLaDA's `confidence_eos_eot_inf`).
         eos_confidence_zero: bool, "";
-        /// Milliseconds from its preparation on after which the answer ends, with what is settled, at the end of a forward.
+        /// Milliseconds after its preparation when the answer ends with its settled tokens, at the end of a forward.
         deadline_ms: u64, "MS" or "never" in (1, 86_400_000);
         /// Read control tokens from the chat template alone; `false`: from the text of messages too.
         split_special: bool, "BOOL" or "true";
@@ -133,7 +133,7 @@ impl fmt::Display for JsonSchema {
 impl FromStr for JsonSchema {
     type Err = Infallible;
 
-    /// Takes any text: what is wrong with a schema is known when it is held to.
+    /// Takes any text: a fault of the schema is found when a constraint is made of it.
     fn from_str(text: &str) -> Result<Self, Infallible> {
         Ok(Self(text.to_owned()))
     }
@@ -188,7 +188,7 @@ impl Options {
         }
     }
 
-    /// Reports whether what a message spells is text, whatever it spells.
+    /// Reports whether a message is text, whatever it spells.
     pub(crate) fn splits_special(&self) -> bool {
         self.split_special != Some(false)
     }

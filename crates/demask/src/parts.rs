@@ -1,4 +1,4 @@
-//! Parts of an answer: what a model thought, what it says, and the functions that it calls.
+//! Parts of an answer: a model's thoughts, its text, and the functions that it calls.
 //!
 //! A chat template shows how its model writes them. [`AnswerReader`] takes an answer as it grows, and hands out what can no longer
 //! become another part.
@@ -198,7 +198,7 @@ impl AnswerReader {
         }
     }
 
-    /// Takes a step, if what is held allows one.
+    /// Takes a step, if the held text allows one.
     fn step(&mut self, parts: &mut Vec<Part>) -> bool {
         match self.place {
             Place::Start => {
@@ -279,7 +279,7 @@ impl AnswerReader {
         true
     }
 
-    /// Takes what is held but for an end that may be the beginning of a mark, and the space before one.
+    /// Takes the held text but for an end that may be the beginning of a mark, and the space before one.
     fn certain(&mut self, mark: &str) -> String {
         let starts = (1..mark.len()).rev().find(|&length| self.held.ends_with(&mark[..length])).unwrap_or(0);
         let certain = self.held[..self.held.len() - starts].trim_end().len();

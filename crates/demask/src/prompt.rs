@@ -11,8 +11,8 @@ use crate::{Error, ModelInfo, Options};
 /// The prompt in one of its forms.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Prompt {
-    /// A conversation, put into words by the checkpoint's chat template. What a message spells is text: control tokens are
-    /// the template's, unless [`split_special`](crate::Options::split_special) is off.
+    /// A conversation, put into words by the checkpoint's chat template. Messages are text: control tokens are the
+    /// template's, unless [`split_special`](crate::Options::split_special) is off.
     Chat(Conversation),
     /// Text without a template. Control tokens that it spells are those tokens.
     Raw(String),
@@ -363,7 +363,7 @@ impl ModelInfo {
         }
     }
 
-    /// Appends the tokens of a text, with what the tokenizer puts in front of the first.
+    /// Appends the tokens of a text, with those that the tokenizer puts in front of the first.
     fn add_text(&self, text: &str, ids: &mut Vec<TokenId>) -> Result<(), Error> {
         let own = self.tokenizer()?.encode(text, ids.is_empty())?;
         self.check_text(&own)?;

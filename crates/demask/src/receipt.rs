@@ -67,8 +67,8 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-/// Seconds by part. Where requests share forwards, a request's part of a forward is that of its rows (see
-/// [`Spent`](demask_engine::Spent)), so that the seconds of all requests together are those of the clock.
+/// Seconds by part. Where requests share forwards, a request's part of a forward is its rows' (see
+/// [`Spent`](demask_engine::Spent)), so that the seconds of all requests together are the clock's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Seconds {
     /// Loading the model, before the answer.

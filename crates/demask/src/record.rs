@@ -19,7 +19,7 @@ pub struct Record {
     pub tokens: Vec<Option<TokenId>>,
     /// `[lanes, positions]`: probabilities of the tokens.
     pub confidence: Vec<Number>,
-    /// `[lanes, positions]` if the decoder asked for it: the probability of the best token minus that of the second.
+    /// `[lanes, positions]` if the decoder asked for it: the probability of the best token minus the second's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub margin: Vec<Number>,
     /// `[lanes, positions]` if the decoder asked for it: entropy of the distribution.
@@ -80,7 +80,7 @@ fn numbers(values: &[f32]) -> Vec<Number> {
 }
 
 impl Record {
-    /// Writes down what a network predicted.
+    /// Writes down a network's predictions.
     pub(crate) fn of(step: usize, network: usize, predictions: &Predictions) -> Self {
         let token = |&token: &TokenId| (token != NO_TOKEN).then_some(token);
         let judged = |judged: &Judged| (judged.rank, judged.log_probability.into(), judged.best.into());

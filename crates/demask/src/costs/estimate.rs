@@ -1,7 +1,7 @@
 //! Estimate of an answer's costs, computed without weights: operations and bytes by module and by step, and memory.
 //!
-//! A session runs with a stand-in for its networks, so that its plans are those of a real run; the formula is that of
-//! receipts. Whatever depends on what is predicted is only as right as the stand-in.
+//! A session runs with a stand-in for its networks, so that its plans are those of a real run. The formula is the
+//! receipts'. Numbers that depend on predictions are only as right as the stand-in.
 
 use demask_checkpoint::AdapterFacts;
 use demask_decode::{DecodingReceipt, Session};
@@ -248,8 +248,8 @@ impl Priced {
 }
 
 impl Outline {
-    /// Returns what a session of a network of this architecture costs, whose tensors are stored as this model's are. `run`
-    /// runs it and lets every group be priced.
+    /// Returns the costs of a session on a network of this architecture, whose tensors are stored in this model's
+    /// types. `run` runs the session and lets every group be priced.
     ///
     /// # Errors
     /// If the device is not usable, or what `run` returns.

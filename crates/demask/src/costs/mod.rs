@@ -51,7 +51,7 @@ pub struct Subject<'a> {
     pub device: &'a DeviceOptions,
     /// Rule for counting operations.
     pub convention: Convention,
-    /// Key of what is drawn.
+    /// Key of the random draws.
     pub seed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A model without its weights: what turns prompts into sessions, and what is known of each tensor's type.
+//! A model without its weights: the parts that turn prompts into sessions, and the type of each tensor.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -20,7 +20,7 @@ pub enum ReplayError {
     /// Error: the trace holds commits, not predictions.
     #[error("the trace has no predictions: record it with `trace` and `trace_predictions`")]
     NoPredictions,
-    /// Something is not what it was when the trace was recorded.
+    /// A setting differs from its value in the trace.
     #[error("the trace was recorded with {what} {recorded}, this run has {found}: give the same")]
     Different {
         /// Name of the setting that differs.
@@ -62,7 +62,7 @@ pub enum ReplayError {
 
 /// A stand-in for networks.
 pub trait StandIn {
-    /// Returns what a network would predict.
+    /// Returns the predictions of a network for a request.
     ///
     /// # Errors
     /// If it has no predictions for such a request.
@@ -190,8 +190,9 @@ fn guesses(ForwardInput { plan, tokens, .. }: &ForwardInput, open: Option<TokenI
     guesses
 }
 
-/// Writes a line for the rules of the decoder and the cache policy, if they have any, for what a constraint leaves no choice about, for each
-/// step that `session` would run with a stand-in, and for their sum. `see` as for [`rehearse`]. Steps that depend on predictions may differ in a real run.
+/// Writes a line for the rules of the decoder and the cache policy, if they have any. One follows for the tokens that a
+/// constraint forces before the first forward, one for each step that `session` would run with a stand-in, and one for
+/// their sum. `see` as for [`rehearse`]. Steps that depend on predictions may differ in a real run.
 ///
 /// # Errors
 /// As [`rehearse`].
@@ -237,9 +238,9 @@ pub fn explain(
 /// probability of 1 - `acceptance`. So a forward takes 1 / (1 - `acceptance`) tokens on average where nothing else limits it, whether
 /// it is a threshold, a chain of drafts or a guide that decides. With 0, each forward takes as few as the decoder allows.
 ///
-/// A causal model's rows are right where they hold text, and guess where they hold masks; a pass that makes nothing but drafts
-/// is not sure of the first one either. Under a constraint it knows no form: what it predicts seldom fits, so that each forward
-/// takes as few tokens as the decoder allows.
+/// A causal model's rows are right where they hold text, and guess where they hold masks. A pass that makes nothing but
+/// drafts is not sure of the first one either. Under a constraint it knows no form: its predictions seldom fit, so that
+/// each forward takes as few tokens as the decoder allows.
 #[derive(Debug, Clone)]
 pub struct Assumed {
     /// The token that is right everywhere, and one that is not.
@@ -298,7 +299,7 @@ impl Assumed {
         random::uniform(random::mix(self.seed ^ random::mix(u64::from(position)))) < self.acceptance
     }
 
-    /// Returns what a network predicts for a request: 0 is the model, 1 its guide.
+    /// Returns the predictions of a network for a request: 0 is the model, 1 its guide.
     fn predict(&mut self, network: usize, request: &ForwardInput) -> Predictions {
         let ForwardInput { plan, ask, tokens, .. } = request;
         let rule = self.rule(network, plan, ask);
@@ -344,7 +345,8 @@ impl Assumed {
         }
     }
 
-    /// Appends what is predicted at one position; `run` is how many open ones are sure up to it, if it is one of them.
+    /// Appends the prediction of one position. `run` is the number of open positions that are sure up to it, if it is
+    /// one of them.
     fn push(&self, predictions: &mut Predictions, ask: &HeadAsk, position: u32, run: Option<usize>) {
         let unsure = 1.0 + position as f32;
         // Sure ones differ by a few units in the last place of 1, so that the leftmost is the surest.

@@ -1,4 +1,4 @@
-//! What a model reads to decide: the prompt, then each question's instructions with its slot.
+//! The input by which a model decides: the prompt, then each question's instructions with its slot.
 //!
 //! * **Models that see everything** have all questions on one canvas, a line each: instructions, slot, line feed; the end of
 //!   the turn is after the last slot. All slots are masks, so that a question sees the others' instructions, and of their slots
@@ -65,7 +65,7 @@ impl ModelInfo {
     /// Puts questions about a prompt into tokens.
     ///
     /// # Errors
-    /// If there is no question, one is not what it has to be, the prompt has holes, or all of it is too long.
+    /// If there is no question, one is malformed, the prompt has holes, or all of it is too long.
     pub(crate) fn form(&self, prompt: &Prompt, questions: &[Question]) -> Result<Form, Error> {
         if prompt.infills() {
             let why = "with questions: their slots are what is filled";
@@ -208,7 +208,7 @@ impl ModelInfo {
         self.facts().mask_id.ok_or_else(none)
     }
 
-    /// Refuses what the context has no room for.
+    /// Refuses lengths that the context has no room for.
     fn fits(&self, prompt: &[TokenId], length: usize) -> Result<(), Error> {
         let (prompt, context) = (prompt.len(), self.facts().context);
         if length > context || length > Position::MAX as usize {

@@ -6,10 +6,10 @@ use super::{Decision, MOST_CHOICES, MOST_QUESTIONS, Question, QuestionKind, form
 use crate::Error;
 
 impl Question {
-    /// Reads a list of questions, of which each is an object: `type` is `predicate`, `choice` or `score`, and `instructions` is
-    /// what the model reads. A choice has `choices`, a score `min` and `max`, or `levels`, which have values from 0 up. A
-    /// choice or level is a text, or an object with `value` or `label` and, if it has to be explained, a `description`; these
-    /// are listed after the instructions.
+    /// Reads a list of questions, of which each is an object: `type` is `predicate`, `choice` or `score`, and
+    /// `instructions` is the text that the model reads. A choice has `choices`, a score `min` and `max`, or `levels`,
+    /// which have values from 0 up. A choice or level is a text, or an object with `value` or `label` and, if it has to
+    /// be explained, a `description`. These are listed after the instructions.
     ///
     /// # Errors
     /// If a part is not as expected. The error names its place: `questions[2].choices[0]`.

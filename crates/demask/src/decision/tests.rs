@@ -50,7 +50,7 @@ fn naive(model: &Model, tokens: &[TokenId], attention: Mask, row: usize, token: 
     row[token as usize] - best - row.iter().map(|logit| (logit - best).exp()).sum::<f64>().ln()
 }
 
-/// Tokens of each question: what is given before its slot, and each choice with its end if it is shorter than another one.
+/// Tokens of each question: those before its slot, and each choice with its end if it is shorter than another one.
 fn in_tokens(
     model: &Model,
     questions: &[Question],

@@ -151,7 +151,7 @@ pub(super) struct Told {
     pub place: usize,
 }
 
-/// Forwards and what is made of them.
+/// Forwards and the sums that are made of them.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub canvases: Vec<Canvas>,
@@ -161,8 +161,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Plans the draws of a model that sees everything: each canvas that differs from the others by what is hidden or by what is
-    /// not.
+    /// Plans the draws of a model that sees everything. Draws share a canvas if they have the same hidden and the same
+    /// shown tokens.
     pub fn hiding(texts: &[Text], draws: &[Vec<Draw>]) -> Self {
         let mut plan = Self::default();
         let (mut contexts, mut known) = (HashMap::new(), HashMap::new());
@@ -287,7 +287,7 @@ impl Plan {
         self.canvases.iter().map(Canvas::width).max().unwrap_or(1)
     }
 
-    /// Adds what a forward told to the sums that it is part of; `tell` gets it token by token.
+    /// Adds a forward's judged tokens to the sums that they are part of. `tell` gets them token by token.
     pub fn add(&mut self, canvas: usize, answer: &Predictions, tell: &mut dyn FnMut(Told)) {
         let width = self.canvases[canvas].width();
         for &reader in &self.canvases[canvas].readers {

@@ -323,8 +323,8 @@ impl Drafting {
         (view.block + self.ahead).min(view.layout.blocks() - 1)
     }
 
-    /// Leaves the drafts that can run. A draft that leaves no position to predict is not run, because its predictions
-    /// follow from the draft before it. A canvas that something else was written to has no drafts.
+    /// Leaves the drafts that can run. A draft that leaves no position to predict is not run, because its tokens follow
+    /// from the draft before it. A canvas that something else was written to has no drafts.
     fn trim(&mut self, view: &View<'_>) {
         if self.drafts.commits.iter().any(|commit| !view.canvas.is_masked(commit.position)) {
             self.drafts.clear();
