@@ -1,7 +1,7 @@
 //! Faults that are put in front of a network's forwards and openings.
 //!
-//! They fail, panic, dawdle or have no memory when a test says so: what a program does then is tried without breaking a
-//! device.
+//! They fail, panic, dawdle or have no memory when a test says so, so that a program's reaction is tried without
+//! breaking a device.
 
 use demask_step::{DeviceError, OpenError};
 

@@ -96,7 +96,7 @@ impl Unread {
     }
 }
 
-/// Merges an event into the one that has its place: what was not read is as if it had not been.
+/// Merges an event into the one that has its place: an event that was not read is as if it had not been.
 fn merge(former: &mut Event, event: Event) {
     *former = match (&mut *former, event) {
         (Event::Text(text), Event::Text(more)) => {

@@ -25,7 +25,7 @@ pub(crate) enum Entry {
     Left,
     /// Blocked: there is no memory for it now.
     Blocked(Box<Request>),
-    /// Held back: a request that runs is about to write what it begins with.
+    /// Held back: a running request is about to write the prefix that this one begins with.
     HeldBack(Box<Request>),
 }
 

@@ -45,7 +45,8 @@ pub struct Scheduler<N: Network + ?Sized> {
     preempts: bool,
     /// Records whether anything came or went since waiting requests were last looked at.
     stirred: bool,
-    /// Records whether any of them was held back then, until a request that runs has written what it begins with.
+    /// Records whether any of them was held back then, until a running request has written the prefix that it begins
+    /// with.
     held_back: bool,
     counters: Totals,
     clock: Box<dyn FnMut() -> Duration + Send>,
@@ -328,7 +329,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
         }
     }
 
-    /// Ends a request that has run and waits for memory, with what is settled of its answer.
+    /// Ends a request that has run and waits for memory, with the settled tokens of its answer.
     fn given_up(&mut self, mut request: Box<Request>) -> Box<Request> {
         request.spent.wall = (self.clock)().saturating_sub(request.submitted);
         if let Some(session) = request.session_mut() {

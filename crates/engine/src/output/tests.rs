@@ -23,7 +23,7 @@ fn text(text: &str) -> Event {
     Event::Text(text.to_owned())
 }
 
-/// Delivers what was pushed, and reads it.
+/// Delivers the events that were pushed, and reads them.
 fn read(queue: &OutputQueue<u32>) -> Vec<Event> {
     queue.deliver();
     match queue.poll(None) {

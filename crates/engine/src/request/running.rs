@@ -116,7 +116,7 @@ impl Request {
         self.guarded(Job::preempted);
     }
 
-    /// Ends its answer with what is settled, since there is no memory for more.
+    /// Ends its answer with its settled tokens, since there is no memory for more.
     pub(crate) fn run_out_of_memory(&mut self, error: OutOfMemory) {
         match self.session_mut() {
             Some(session) => session.run_out_of_memory(),

@@ -103,8 +103,8 @@ impl<N: Network + ?Sized> Scheduler<N> {
         Ok(())
     }
 
-    /// Takes memory for what running requests see next, the oldest first. Where it does not suffice, the youngest of those
-    /// whose memory grows waits again; one that is alone ends with what is settled.
+    /// Takes memory for the positions that running requests see next, the oldest first. Where it does not suffice, the
+    /// youngest of those whose memory grows waits again. A request that is alone ends with its settled tokens.
     pub(super) fn grow(&mut self, seen: &mut Observer<'_>) {
         let short = |request: &Request| request.wants_room().is_some();
         while let Some(place) = self.place(short, false) {
@@ -128,7 +128,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
         found.map(|(.., place)| place)
     }
 
-    /// Takes memory for what a running request sees next of one of its sequences.
+    /// Takes memory for the positions that a running request sees next in one of its sequences.
     fn grow_one(&mut self, place: usize) -> Result<(), OutOfMemory> {
         let request = &mut self.running[place];
         let Some((sequence, positions)) = request.wants_room() else { return Ok(()) };
@@ -151,8 +151,8 @@ impl<N: Network + ?Sized> Scheduler<N> {
         Ok(())
     }
 
-    /// Closes the sequences of a running request, to be opened again later. What it has published stays until the memory is
-    /// needed.
+    /// Closes the sequences of a running request, to be opened again later. The prefixes that it has published stay
+    /// until the memory is needed.
     fn preempt(&mut self, place: usize) {
         self.counters.preempted += 1;
         let mut request = self.close(place, true);
@@ -185,8 +185,8 @@ impl<N: Network + ?Sized> Scheduler<N> {
         }
     }
 
-    /// Returns the memory of each device that a request takes when it is opened, and that it is promised: all that it may ever
-    /// take, or what it is likely to.
+    /// Returns the memory of each device that a request takes when it is opened, and the memory that is promised to it:
+    /// all that it may ever take, or a likely amount.
     pub(super) fn bills(&self, request: &Request, on: &[NetworkId], all: bool) -> Result<Vec<Bill>, OpenError> {
         let quote = |network: NetworkId, needs: &SequenceNeeds| {
             let host = self.network(network)?;

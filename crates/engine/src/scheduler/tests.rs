@@ -24,7 +24,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{Class, Spent};
 
-/// A scheduler over two machines that share a memory, and what the test knows of it.
+/// A scheduler over two machines that share a memory, and the test's handles to it.
 struct Bench {
     scheduler: Scheduler<Machine>,
     on: Vec<NetworkId>,

@@ -1,4 +1,4 @@
-//! A network that predicts hashes of what it gets, and whose forwards take the time of a line.
+//! A network that predicts hashes of its input, and whose forwards take a time linear in their rows.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ pub(super) const PIECE: usize = 16;
 /// Log of a machine: the first token of each step, and its rows, forward by forward.
 pub(super) type Log = Arc<Mutex<Vec<Vec<(u32, usize)>>>>;
 
-/// A network that answers with hashes of what it is given, and whose forwards take the time of a line.
+/// A network that answers with hashes of its input, and whose forwards take a time linear in their rows.
 pub(super) struct Machine {
     pub(super) memory: u64,
     pub(super) open: BTreeMap<u32, u64>,
