@@ -62,7 +62,7 @@ impl DeviceMemory {
 pub trait MemoryMeter: Send + Sync {
     /// Returns it as it is now.
     fn read(&self) -> DeviceMemory;
-    /// Lets the peak begin anew with what is allocated now.
+    /// Starts the peak again from the bytes that are allocated now.
     fn forget_peak(&self);
 }
 
@@ -95,7 +95,7 @@ impl Allocated {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Lets the peak begin anew with what is taken now.
+    /// Starts the peak again from the bytes that are taken now.
     pub fn forget_peak(&self) {
         self.peak.store(self.current(), Ordering::Relaxed);
     }

@@ -18,8 +18,8 @@ pub struct HeadAsk {
     /// One per lane: the number of tokens given and of writes in the lane so far, which keys its randomness. Missing entries
     /// count as 0.
     pub states: Vec<u32>,
-    /// Keys the randomness of each position by the number of tokens before it, in place of the lane's state: what a decoder
-    /// from left to right has there, wherever the lane is.
+    /// Keys the randomness of each position by the number of tokens before it, in place of the lane's state. A decoder
+    /// from left to right has that number there, wherever the lane is.
     pub in_order: bool,
     /// The tokens to judge, `[lanes, positions, judge_width]`, positions as in [`Predictions::positions`].
     pub judge: Vec<TokenId>,
@@ -42,8 +42,8 @@ impl From<HeadRequest> for HeadAsk {
 /// Facts wanted of a predicted position. It goes to the head as it is: a clone allocates nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HeadRequest {
-    /// Tokens that are never predicted, and are no alternative to what is (the mask id always). Each keeps its share of
-    /// the distribution, unless it is muted too: then its logit counts as minus infinity everywhere
+    /// Tokens that are never predicted, and never an alternative to the prediction (the mask id always). Each keeps its
+    /// share of the distribution, unless it is muted too: then its logit counts as minus infinity everywhere
     /// (specs/models.md#6).
     pub forbid: TokenList,
     /// Tokens from this id on are forbidden too, at the cost of none: 1 to the vocabulary's size; without it, none are.
@@ -54,7 +54,7 @@ pub struct HeadRequest {
     pub mute: TokenList,
     /// Rules by which the token is drawn and its confidence is measured.
     pub sampling: Sampling,
-    /// Wanted: the probability of the best token that may be predicted minus that of the second.
+    /// Wanted: the probability of the best token that may be predicted minus the second's.
     pub margin: bool,
     /// Wanted: the entropy of the distribution, `-sum p ln p`, in nats. Released programs add 1e-10 to `p` in the
     /// logarithm, which lowers it by at most as much for each token of the vocabulary.

@@ -8,17 +8,17 @@ use crate::{
 
 /// A state machine that runs on networks without owning them: the decoding of a canvas, the draws of a likelihood.
 ///
-/// Whoever owns the networks opens a sequence for each of [`needs`](Self::needs), runs leading groups of what is
-/// [`pending`](Self::pending) and feeds the predictions back, until nothing is pending.
+/// The owner of the networks opens a sequence for each of [`needs`](Self::needs), runs leading groups of the
+/// [`pending`](Self::pending) requests and feeds the predictions back, until nothing is pending.
 ///
-/// Where networks keep prefixes, sequences are opened after what they [begin](Self::begins) with, and what is
-/// [reusable](Self::reusable) of them is published once their first forwards are in, and when they are closed.
+/// Where networks keep prefixes, sequences are opened after the tokens that they [begin](Self::begins) with. Their
+/// [reusable](Self::reusable) tokens are published once their first forwards are in, and when they are closed.
 pub trait Job: Any + Send {
     /// Returns the sequences that it needs, all of them open from its first forward to its end. The same in each call.
     fn needs(&self) -> &[Need];
 
-    /// Returns what it wants to run next. The same in each call until it is fed: the first group may run in pieces before that
-    /// ([`StepPlan::piece_end`]).
+    /// Returns the groups of requests to run next. The same in each call until it is fed: the first group may run in
+    /// pieces before that ([`StepPlan::piece_end`]).
     fn pending(&self) -> Pending<'_>;
 
     /// Takes the predictions of the leading groups that ran, one for each request.
@@ -40,9 +40,9 @@ pub trait Job: Any + Send {
         Prefix::default()
     }
 
-    /// Learns how many leading slots of each of [`needs`](Self::needs) are filled, at most those that it begins with. Called
-    /// before its first forward, and again each time that it was [preempted](Self::preempted); what is pending may be another
-    /// after it.
+    /// Learns how many leading slots of each of [`needs`](Self::needs) are filled, at most those that it begins with.
+    /// Called before its first forward, and again each time that it was [preempted](Self::preempted). The pending
+    /// requests may differ after it.
     fn opened(&mut self, _filled: &[Position]) {}
 
     /// Learns that its sequences were closed although it is not over, to be opened again later: their memory was needed. What
@@ -66,7 +66,7 @@ pub struct Need {
     pub sequence: SequenceNeeds,
 }
 
-/// A sequence of the first network: that of work which needs no other.
+/// A sequence of the first network, for work that needs no other.
 impl From<SequenceNeeds> for Need {
     fn from(sequence: SequenceNeeds) -> Self {
         Self { network: 0, sequence }

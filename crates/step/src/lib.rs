@@ -2,8 +2,8 @@
 //!
 //! A decoding session asks for a *step*: which canvas positions enter the network (*live*), which keys they see,
 //! whether they run on the canvas itself or on several drafts at once, which layers are computed for which rows, and
-//! what is wanted of the head. The network answers with [`Predictions`]. Both sides speak of **positions** only: that
-//! a position becomes a row of a matrix is known to nobody but the model's lowering.
+//! which numbers the head returns. The network answers with [`Predictions`]. Both sides speak of **positions** only:
+//! only the model's lowering knows that a position becomes a row of a matrix.
 //!
 //! ```
 //! use demask_step::{Mask, Positions, StepPlan};

@@ -7,8 +7,8 @@ use crate::{DeviceError, HeadAsk, Mask, OutOfMemory, Position, Predictions, Sequ
 
 /// A model that runs steps for open sequences: a diffusion model, an autoregressive guide, a scripted one in tests.
 ///
-/// Whoever owns it opens a sequence, hands over checked steps, and closes the sequence. A *group* is the steps that must
-/// run in one forward: those of one request.
+/// Its owner opens a sequence, hands over checked steps, and closes the sequence. A *group* is the steps of one
+/// request, which must run in one forward.
 pub trait Network: Send {
     /// Reserves everything that a sequence will ever need, the memory of all of its positions too: a step never allocates.
     fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError>;
@@ -41,9 +41,9 @@ pub trait Network: Send {
         Ok(usize::MAX)
     }
 
-    /// Lets later sequences begin with what the leading slots of this one hold: those slots were written, depend on these tokens
-    /// alone, and no step will have them live or keep them from now on. Sequences share whole units of them. Of what is less than
-    /// a unit they get a copy, once `ends` says that no step of this sequence will run any more.
+    /// Lets later sequences begin with the leading slots of this one: those slots were written, depend on these tokens
+    /// alone, and no step will have them live or keep them from now on. Sequences share whole units of them. A rest of
+    /// less than a unit is copied, once `ends` says that no step of this sequence will run any more.
     fn publish(&mut self, _sequence: SequenceId, _prefix: Prefix<'_>, _ends: bool) {}
 
     /// Reports whether waiting pays for a sequence that begins with `prefix` while another one, which begins with `filler`, is
@@ -64,12 +64,13 @@ pub trait Network: Send {
         0
     }
 
-    /// Returns what was asked of published prefixes so far; none if it keeps none.
+    /// Returns the counters of published prefixes so far. None if it keeps none.
     fn prefixes(&self) -> Option<PrefixCounters> {
         None
     }
 
-    /// Gives back what `open` reserved; what was published stays, as far as there is room. Closing twice is harmless.
+    /// Gives back the memory that `open` reserved. Published prefixes stay, as far as there is room. Closing twice is
+    /// harmless.
     fn close(&mut self, sequence: SequenceId);
 
     /// Returns what opening a sequence with these needs would take now, or why it can never be opened. Changes nothing.
@@ -252,23 +253,23 @@ impl From<OutOfMemory> for OpenError {
 pub enum PlanError {
     /// The sequence is not open.
     UnknownSequence(SequenceId),
-    /// The number of tokens is not that of the rows of all lanes.
+    /// The number of tokens differs from the number of rows of all lanes.
     TokenCount {
         /// Rows of all lanes.
         expected: usize,
         /// Tokens given.
         found: usize,
     },
-    /// The number of judged tokens is not that of the predictions times their width.
+    /// The number of judged tokens differs from the number of predictions times their width.
     JudgeCount {
         /// Lanes times predicted positions times the width.
         expected: usize,
         /// Tokens given.
         found: usize,
     },
-    /// A token outside the vocabulary, in the canvas or in what is asked of the head.
+    /// A token outside the vocabulary, in the canvas or among the tokens to judge.
     TokenOutOfRange(TokenId),
-    /// A live or visible position beyond what was reserved.
+    /// A live or visible position beyond the reserved ones.
     PositionOutOfRange {
         /// The position.
         position: Position,

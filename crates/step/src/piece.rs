@@ -65,7 +65,7 @@ impl ForwardInput {
 }
 
 impl Predictions {
-    /// Appends what the next piece of the same request predicted.
+    /// Appends the predictions of the next piece of the same request.
     pub fn append(&mut self, next: &Self) {
         self.lanes = next.lanes;
         next.positions.iter().for_each(|position| self.positions.push(position));

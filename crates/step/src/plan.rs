@@ -88,7 +88,7 @@ impl StepPlan {
         self.lanes.count() * self.live.len()
     }
 
-    /// Returns which of all rows is that of a position in a lane; none if it is not live.
+    /// Returns the index among all rows of a position's row in a lane. None if the position is not live.
     pub fn row(&self, lane: usize, position: Position) -> Option<usize> {
         Some(lane * self.live.len() + self.live.rank(position)?)
     }
@@ -280,9 +280,9 @@ pub enum LayerRows {
     /// computed (dLLM-Cache; specs/caches.md#2.2).
     ///
     /// Each draft is partly computed by itself, as if it ran alone on the canvas's slots: its rows are compared with
-    /// what its own overlay holds, the choice is its own, and so are what is replaced and the increments that are
-    /// stored and added. [`Keep`] turns all of it into the slots', so that a single draft that is kept whole is a step
-    /// of the canvas (specs/freedave.md#I2, specs/freedave.md#I7 and specs/freedave.md#I8).
+    /// those of its own overlay, the choice is its own, and so are the replaced rows and the increments that are stored
+    /// and added. [`Keep`] turns all of it into the slots', so that a single draft that is kept whole is a step of the
+    /// canvas (specs/freedave.md#I2, specs/freedave.md#I7 and specs/freedave.md#I8).
     Partial {
         /// Rows computed in each layer.
         compute: Positions,

@@ -1,9 +1,9 @@
-//! Counter-based randomness: a draw depends on what it is for, never on when or where it is made.
+//! Counter-based randomness: a draw depends on its purpose, never on when or where it is made.
 //!
-//! Keys are built from (seed, position, number of tokens given and of writes in the lane so far, which is that of its unmasked
-//! tokens where a commit is final), so a lossless decoder draws at each of
-//! its verified states exactly what static decoding draws there, whatever the batch and the order of evaluation
-//! (specs/freedave.md#8.3).
+//! Keys are built from (seed, position, writes), where writes are the number of tokens given and of writes in the lane
+//! so far. This is the number of its unmasked tokens where a commit is final. So a lossless decoder draws at each of
+//! its verified states exactly the tokens that static decoding draws there, whatever the batch and the order of
+//! evaluation (specs/freedave.md#8.3).
 
 use crate::TokenId;
 
@@ -22,7 +22,7 @@ pub enum Use {
     Draft,
     /// Records whether such a draft is accepted.
     Check,
-    /// Noise on what is left where it is not; the token id is mixed in.
+    /// Noise on the rest of the distribution where such a draft is refused; the token id is mixed in.
     Correction,
 }
 

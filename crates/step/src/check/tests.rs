@@ -7,7 +7,7 @@ use crate::{Drift, HeadAsk, Keep, Mask, Positions, Probe, SequenceNeeds};
 
 const LIMITS: PlanLimits = PlanLimits { vocabulary: 70, shift: 1, rows: 24 };
 
-/// One step of a group and what was reserved for its sequence.
+/// One step of a group and the needs that its sequence was opened with.
 #[derive(Clone)]
 struct Case {
     sequence: u32,
@@ -100,7 +100,7 @@ fn changed(change: Change) -> Vec<Case> {
     group
 }
 
-/// What is refused of a step, and the words of its refusal.
+/// Changes that make a step refused, and the words of the refusal.
 const OF_A_STEP: &[(Change, &str)] = &[
     (|step| step.sequence = 7, "sequence 7 is not open"),
     (|step| _ = step.tokens.pop(), "3 tokens for 4 rows"),
@@ -199,7 +199,7 @@ const OF_A_STEP: &[(Change, &str)] = &[
     ),
 ];
 
-/// What is refused of a group whose steps are good.
+/// Groups that are refused although each step is good.
 fn of_a_group() -> [(Vec<Case>, &'static str); 4] {
     let (mut whole, mut rest) = (Case::good(), Case { sequence: 2, ..Case::good() });
     whole.partial(4..8, None);
