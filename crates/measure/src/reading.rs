@@ -22,8 +22,8 @@ mod walk;
 const LEAST: usize = 1 << 30;
 /// Bytes that one task reads.
 const PIECE: usize = 4 << 20;
-/// Seconds of trying, and rounds through all patterns at least: the best run is told, because whoever else uses the
-/// machine can only slow a run down.
+/// Seconds of trying, and rounds through all patterns, at least. The best run is reported, because other programs on
+/// the machine can only slow a run down.
 const PATIENCE: f64 = 0.4;
 const ROUNDS: usize = 2;
 
@@ -37,8 +37,8 @@ const PATTERNS: [Pattern; 5] = [
     Pattern { streams: 8, ahead: 1024 },
 ];
 
-/// Bytes that stream from memory when they are read again and again: twice what the largest cache holds, and 1 GiB at
-/// least, for caches that nobody tells of.
+/// Bytes that stream from memory when they are read again and again: twice the largest cache, and 1 GiB at least, for
+/// caches that the system does not report.
 pub fn streamed_bytes() -> usize {
     largest_cache().unwrap_or(0).saturating_mul(2).max(LEAST)
 }

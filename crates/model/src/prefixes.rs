@@ -1,10 +1,10 @@
 //! The index of published prefixes: which pages hold the K/V of which leading tokens, who holds them, and which go first.
 //!
-//! A node is a *unit* of positions: the least number that is whole blocks and whole pages, so that what its pages hold
-//! depends on its own tokens and those of the nodes above it alone. What a sequence leaves beyond its last whole unit is a
-//! shorter node with none below it. Units are shared. Of a node that begins as a sequence does, and goes on otherwise, the
-//! sequence gets a copy. Pages stay the backend's: the index knows their owners alone. A sequence that holds a node holds all
-//! nodes above it, so idle ones can go from the leaves on.
+//! A node is a *unit* of positions: the least number that is whole blocks and whole pages, so that its pages' K/V
+//! depend on its own tokens and on those of the nodes above it alone. The rest of a sequence beyond its last whole unit
+//! is a shorter node with none below it. Units are shared. Of a node that begins as a sequence does, and goes on
+//! otherwise, the sequence gets a copy. Pages stay the backend's: the index knows their owners alone. A sequence that
+//! holds a node holds all nodes above it, so idle ones can go from the leaves on.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -16,7 +16,7 @@ pub struct Foreign {
     pub here: &'static str,
 }
 
-/// After what was found: `, a name of ollama: use ...`.
+/// The text after the name that was found: `, a name of ollama: use ...`.
 impl fmt::Display for Foreign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a name of {}: {}", self.of, self.here)

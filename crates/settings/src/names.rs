@@ -51,7 +51,7 @@ pub const fn same(left: &str, right: &str) -> bool {
     index == left.len() && index == right.len()
 }
 
-/// The known name at the smallest edit distance, if it is near enough to be what was meant.
+/// The known name at the smallest edit distance, if it is near enough to be meant.
 pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
     // Of names that are equally near, the one with the same first letter is meant: first letters are seldom mistyped.
     let starts_alike = |name: &str| name.bytes().next().map(fold) == found.bytes().next().map(fold);

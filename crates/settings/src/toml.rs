@@ -138,7 +138,7 @@ impl<'a> Table<'a> {
     /// Returns the entry of a key that must be there.
     ///
     /// # Errors
-    /// If it is absent: `without` says of what the file has none.
+    /// If it is absent. The message begins with `without`, which names the thing that the file does not have.
     pub fn needed(&self, key: &str, without: &str) -> Result<&Entry<'a>, FileError> {
         self.get(key).ok_or_else(|| self.refused(format!("{without}: expected {key} = \"...\"")))
     }

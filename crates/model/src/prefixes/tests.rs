@@ -209,7 +209,7 @@ fn check(index: &PrefixIndex, open: &[(Vec<u32>, Vec<NodeId>, Vec<u32>)]) {
     }
 }
 
-/// Where pages are longer than blocks, what a sequence leaves beyond whole pages is copied.
+/// Where pages are longer than blocks, the rest of a sequence beyond its whole pages is copied.
 #[test]
 fn what_is_less_than_a_unit_is_copied_in_whole_blocks() {
     let mut index = PrefixIndex::new(8);
