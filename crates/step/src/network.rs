@@ -267,7 +267,7 @@ pub enum PlanError {
         /// Tokens given.
         found: usize,
     },
-    /// A token outside the vocabulary, in the canvas or among the tokens to judge.
+    /// A token outside the vocabulary, in the canvas or in the request to the head.
     TokenOutOfRange(TokenId),
     /// A live or visible position beyond the reserved ones.
     PositionOutOfRange {

@@ -2,7 +2,7 @@
 
 use demask_step::{ForwardInput, Job};
 
-/// Shorthands for what a work wants next.
+/// Shorthands for the next requests of a job.
 pub trait ByHand: Job {
     /// Returns the pending requests; none if it is done.
     fn requests(&self) -> &[ForwardInput] {

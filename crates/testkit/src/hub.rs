@@ -93,7 +93,7 @@ impl Hub {
         self.behaviour().seen.clone()
     }
 
-    /// Returns the first bytes of the transfers so far, without the requests for what a file is.
+    /// Returns the first bytes of the transfers so far, without the requests for a file's facts.
     pub fn transfers(&self) -> Vec<String> {
         let ranges = self.requests().into_iter().filter_map(|(_, range)| range);
         ranges.filter_map(|range| range.strip_prefix("bytes=")?.strip_suffix('-').map(str::to_owned)).collect()

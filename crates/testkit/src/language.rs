@@ -32,7 +32,7 @@ pub struct Language {
     pub next: Vec<[Option<usize>; 2]>,
     /// Records of each state whether a text may be over there. Texts start in state 0.
     pub accepting: Vec<bool>,
-    /// Texts of tokens after others, and at the start of an answer: numbers of bytes, empty for what is no text.
+    /// Texts of tokens after others, and at the start of an answer: numbers of bytes, empty for tokens without text.
     pub texts: [Vec<Vec<usize>>; 2],
     /// Tokens that end an answer.
     pub ends: Vec<TokenId>,

@@ -94,7 +94,7 @@
 //! # Ok::<(), suite::Broken>(())
 //! ```
 //!
-//! The version is that of demask: a method compiles against both, and a suite knows the rules of its own version.
+//! The version equals demask's: a method compiles against both, and a suite knows the rules of its own version.
 #![deny(unsafe_code)]
 
 pub mod scripted;

@@ -15,7 +15,7 @@ pub struct Round {
     pub start: usize,
     /// Rows that it fed.
     pub rows: usize,
-    /// What it settled.
+    /// Tokens that it settled, with their positions.
     pub settled: Vec<(Position, TokenId)>,
     /// Drafts that came true.
     pub accepted: usize,
@@ -117,7 +117,7 @@ impl Case {
         }
     }
 
-    /// Returns whether its text is that of autoregressive decoding.
+    /// Reports whether its text must equal autoregressive decoding's.
     pub fn is_lossless(&self) -> bool {
         self.temperature() == 0.0 || self.params["rule"] == "coupled"
     }

@@ -18,7 +18,7 @@ use demask_step::{
 use prefixes::Prefixes;
 use slots::Slots;
 
-/// Layers of the data flow: with two, what a row wrote depends on what it saw.
+/// Layers of the data flow: with two, a row's output depends on the slots that it saw.
 const LAYERS: usize = 2;
 
 /// The content of one slot, or of one row, in one layer.
@@ -67,7 +67,7 @@ impl Scripted {
         self
     }
 
-    /// Leaves one layer of the data flow: what a row writes then depends on its own token and position alone.
+    /// Leaves one layer of the data flow: a row's output then depends on its own token and position alone.
     #[must_use]
     pub fn with_one_layer(mut self) -> Self {
         self.layers = 1;
@@ -110,7 +110,7 @@ impl Scripted {
         self
     }
 
-    /// Returns what was wrong with a prefix that was published, if anything was.
+    /// Returns the fault of a prefix that was published, if there was one.
     pub fn complaint(&self) -> Option<&'static str> {
         self.prefixes.wrong
     }
@@ -473,7 +473,7 @@ mod tests {
         assert_ne!(stale.confidence, at_once.confidence, "a stale slot shows");
     }
 
-    /// What a step wrote counts for the plans after it; filters are the one thing that only the script refuses.
+    /// Slots that a step wrote count for the plans after it. Filters are the one thing that only the script refuses.
     #[test]
     fn plans_are_checked_against_what_ran() {
         let mut script = Scripted::new(1, 12, 1);

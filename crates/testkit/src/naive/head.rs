@@ -1,4 +1,4 @@
-//! The head: what a row of logits answers to a request, from the definition, in f64.
+//! The head: the answers of a row of logits to a request, from the definition, in f64.
 
 use demask_step::{ConfidenceOf, FilterOrder, HeadRequest, Sampling, TokenId, random::token_gumbel};
 
@@ -34,7 +34,7 @@ pub struct Answer {
     pub top: Vec<(TokenId, f64)>,
     /// Rank, natural-log probability, and the best token's probability, of each judged token.
     pub judged: Vec<(u32, f64, f64)>,
-    /// Records whether rounding decides what a filter leaves out.
+    /// Records whether rounding decides which tokens a filter leaves out.
     pub close: bool,
 }
 

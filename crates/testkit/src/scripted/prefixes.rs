@@ -53,8 +53,9 @@ impl Prefixes {
         (filled as Position, left.map(|left: &Left| &left.stored))
     }
 
-    /// Takes what a sequence leaves, and notes what is wrong with it: a slot that was never written, or that holds something
-    /// else than somebody left for the same tokens. Returns how many of its leading positions are shared from now on.
+    /// Takes the slots that a sequence leaves, and notes a fault in them: a slot that was never written, or whose
+    /// content differs from an earlier sequence's for the same tokens. Returns how many leading positions are shared
+    /// from now on.
     pub(super) fn publish(&mut self, prefix: Prefix<'_>, stored: &Stored) -> Position {
         let length = self.whole(prefix.mask, prefix.tokens.len());
         let tokens = &prefix.tokens[..length];

@@ -151,7 +151,7 @@ impl Stored {
         }
     }
 
-    /// Replaces the probed tensor, and adds the rows that differ most from what is stored of them.
+    /// Replaces the probed tensor, and adds the rows that differ most from their stored values.
     fn choose(&mut self, probe: &Probe, layer: usize, row: impl Fn(Position) -> Content, computed: &mut Positions) {
         let stored = match probe.by {
             Drift::Value => Some(&mut self.values[layer]),

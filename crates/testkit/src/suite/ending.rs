@@ -1,4 +1,4 @@
-//! A decoder that leaves the end of the canvas out of its forwards, and looks at what a cache policy made of that.
+//! A decoder that leaves the end of the canvas out of its forwards, and checks that a cache policy's plans end there.
 
 use std::cell::RefCell;
 

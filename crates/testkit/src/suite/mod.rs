@@ -6,14 +6,14 @@
 //! blocks, schedules and temperatures. What they hold it to:
 //!
 //! * its description can be read, printed and documented;
-//! * a run decodes everything, touches no given token and no settled one, commits no position twice and no token that is
-//!   none; what a decoder that revises replaces or takes back stood there;
+//! * a run decodes everything, touches no given token and no settled one, commits no position twice and no token that
+//!   is none. Tokens that a revising decoder replaces or takes back were there before;
 //! * tokens that are called settled stay;
 //! * its plans are legal, and take no more than it reserved;
 //! * two equal runs are equal;
-//! * what it leaves of its slots for later requests is right, and a run that begins with it commits the same;
+//! * the slots that it leaves for later requests are right, and a run that begins with them commits the same;
 //! * predictions that make no sense end no run with a panic, and nothing of them is written;
-//! * what it claims of itself is true: see [`decoder`] and [`cache`].
+//! * its own claims are true: see [`decoder`] and [`cache`].
 
 mod case;
 mod ending;
@@ -39,7 +39,7 @@ use run::{Outcome, hostile, run, run_preempted, run_twice};
 /// Rule that a method broke.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broken {
-    /// The method with its parameters, and what it ran with.
+    /// The method with its parameters, and the conditions of the run.
     pub method: String,
     /// Rule that it had to keep.
     pub rule: &'static str,
@@ -55,10 +55,10 @@ impl fmt::Display for Broken {
 
 impl std::error::Error for Broken {}
 
-/// Holds a decoder to what every decoder must hold, and to its own claims: with
-/// [`Promise::Reference`] its commits are those of the family's reference over the same exact cache, with
-/// [`Promise::Official`] they are the same over every exact cache, with [`Promise::SameAs`] those of that decoder over every cache whose slots are a function of the canvas, and what it
-/// foresees is what it commits.
+/// Holds a decoder to the rules of every decoder, and to its own claims. With [`Promise::Reference`] its commits are
+/// those of the family's reference over the same exact cache. With [`Promise::Official`] they are the same over every
+/// exact cache. With [`Promise::SameAs`] they are the other decoder's over every cache whose slots are a function of
+/// the canvas. Its commits are those that it foresees.
 pub fn decoder(method: &'static DecoderMethod) -> Result<(), Broken> {
     let registry = Registry::default();
     let registry =
@@ -164,7 +164,7 @@ impl Pair<'_> {
         Err(self.broken("the constraint of all texts changes nothing", found))
     }
 
-    /// Reports whether it holds what all hold, and what it promises, under the constraint of a language too.
+    /// Reports whether it keeps the common rules and its promise under the constraint of a language too.
     fn obeys(&self) -> Result<(), Broken> {
         let case = self.case.constrained(false);
         let Some(options) = case.under(&self.options) else { return Ok(()) };
@@ -173,7 +173,7 @@ impl Pair<'_> {
         pair.keeps_promise(&outcome)
     }
 
-    /// Reports whether it holds what all hold, and what it promises, where logits are adjusted too.
+    /// Reports whether it keeps the common rules and its promise where logits are adjusted too.
     fn adjusts(&self) -> Result<(), Broken> {
         let Some(options) = self.case.adjusted(&self.options) else { return Ok(()) };
         let pair = Pair { case: self.case, options, name: format!("{}, with adjusted logits", self.name) };
@@ -197,7 +197,7 @@ impl Pair<'_> {
         }
     }
 
-    /// Reports whether a run whose memory is given up and given back is what it is alone.
+    /// Reports whether a run whose memory is given up and given back equals the run alone.
     fn goes_on(&self, outcome: &Outcome) -> Result<(), Broken> {
         match run_preempted(self.case, &self.options).map_err(|(rule, found)| self.broken(rule, found))? {
             Some(run) if run != *outcome => {
@@ -227,7 +227,7 @@ impl Pair<'_> {
         Err(self.broken(rule, difference(outcome, &other)))
     }
 
-    /// Reports whether what the decoder promises over this cache is true.
+    /// Reports whether the decoder's promise over this cache is true.
     fn keeps_promise(&self, outcome: &Outcome) -> Result<(), Broken> {
         match (self.options.decoder.traits().promise, &outcome.exactness) {
             (Promise::Reference, Exactness::Reference) => {
@@ -381,7 +381,7 @@ fn difference(found: &Outcome, expected: &Outcome) -> String {
 }
 
 parameters! {
-    /// No cache, but what the decoder foresees is compared with what it commits.
+    /// No cache, but the commits that the decoder foresees are compared with its commits.
     pub struct Watching {}
 }
 
@@ -439,7 +439,7 @@ impl CachePolicy for Watch {
     }
 }
 
-/// Reports whether a decoder commits what it foresees, and foresees where it says so.
+/// Reports whether a decoder commits the tokens that it foresees, and foresees where it says so.
 fn foresees(spec: &DecoderSpec, case: &Case) -> Result<(), Broken> {
     let Some(options) = case.options(spec, &Watching::default().into()) else { return Ok(()) };
     let always = spec.traits().foresees && Ranking::foresees(options.remasking);

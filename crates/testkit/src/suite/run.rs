@@ -20,7 +20,7 @@ pub(super) struct Outcome {
     pub changed: usize,
 }
 
-/// Equality of what was decoded: slots that others left save forwards.
+/// Equality of decoded tokens: slots that others left save forwards.
 impl PartialEq for Outcome {
     fn eq(&self, other: &Self) -> bool {
         (&self.commits, &self.text, &self.exactness) == (&other.commits, &other.text, &other.exactness)
@@ -34,7 +34,7 @@ impl Outcome {
     }
 }
 
-/// A rule that was broken, and what was found.
+/// A rule that was broken, and the outcome that was found.
 type Found = (&'static str, String);
 
 /// Decodes a case on the networks that it names.
@@ -47,8 +47,8 @@ pub(super) fn run(case: &Case, options: &SessionOptions) -> Result<Outcome, Foun
     run_on(&mut networks, session, (case, options), None)
 }
 
-/// Decodes a case on networks that take its memory away between forwards, as often as `seed` says, and give it back: with some of
-/// what it left in it, or nothing. None if its memory is taken as a whole.
+/// Decodes a case on networks that take its memory away between forwards, as often as `seed` says, and give it back:
+/// with some of the slots that it left there, or none. None if its memory is taken as a whole.
 pub(super) fn run_preempted(case: &Case, options: &SessionOptions) -> Result<Option<Outcome>, Found> {
     let session = Session::new(options.clone()).map_err(|error| ("it runs", error.to_string()))?;
     if session.needs().iter().any(|need| need.sequence.opens_with.is_none()) {
@@ -62,8 +62,8 @@ pub(super) fn run_preempted(case: &Case, options: &SessionOptions) -> Result<Opt
     run_on(&mut networks, session, (case, options), Some(case.seed ^ 5)).map(Some)
 }
 
-/// Decodes a case twice on networks with tiny pages: the second run begins with what the first one left. Returns both, and
-/// how many slots the second one found filled.
+/// Decodes a case twice on networks with tiny pages: the second run begins with the slots that the first one left.
+/// Returns both, and how many slots the second one found filled.
 pub(super) fn run_twice(case: &Case, options: &SessionOptions) -> Result<([Outcome; 2], u64), Found> {
     let page = 1 + (case.seed % 3) as usize;
     let mut networks = [
@@ -182,7 +182,7 @@ fn nonsense(request: &ForwardInput, roll: &mut impl FnMut(u64) -> u64) -> Predic
     out
 }
 
-/// Runs a session to its end and watches what it writes. It is shown before each forward, and once when it is over.
+/// Runs a session to its end and watches its writes. It is shown before each forward, and once when it is over.
 fn watch(
     session: &mut Session,
     (case, options): (&Case, &SessionOptions),

@@ -1,4 +1,4 @@
-//! The suite finds what is broken: one method for each thing that may be.
+//! The suite finds broken methods: one method for each fault.
 
 use demask_decode::{
     CacheSpec, DecoderSpec, Memory, Setup,
@@ -128,7 +128,7 @@ enum Flaw {
     Remembers,
     /// Rows are computed every third forward only, and it says that the others can be computed again at any time.
     Recomputes,
-    /// The end of a forward is that of the canvas, whatever the decoder says.
+    /// The end of a forward is the canvas's, whatever the decoder says.
     Overruns,
 }
 

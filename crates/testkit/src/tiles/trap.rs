@@ -1,9 +1,9 @@
 //! Tile instructions on a processor that has none: the signal for an unknown instruction computes them.
 //!
 //! Machine code runs as it is: its encodings, registers, addresses, strides and configurations are taken from the
-//! instructions and held to what Intel's Software Developer's Manual demands of them (volume 1 on programming with AMX, and
-//! the pages of the instructions in volume 2). What the processor would answer with an exception ends the process with a
-//! line. The arithmetic is that of the [module above](super).
+//! instructions and held to the demands of Intel's Software Developer's Manual (volume 1 on programming with AMX, and
+//! the pages of the instructions in volume 2). Where the processor would raise an exception, the process ends
+//! with a line. The arithmetic is in the [module above](super).
 
 use std::{cell::UnsafeCell, mem::MaybeUninit, ptr, sync::OnceLock};
 
@@ -56,7 +56,7 @@ thread_local! {
         const { UnsafeCell::new(Tiles { shapes: None, tiles: [[[0; WORDS]; ROWS]; TILES] }) };
 }
 
-/// An address as an instruction gives it: register numbers, and what is added.
+/// An address as an instruction gives it: register numbers, the scale of the index and the displacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Address {
     /// `None` where there is none.
@@ -159,7 +159,7 @@ fn decode(code: &mut impl Iterator<Item = u8>) -> Option<Instruction> {
     })
 }
 
-/// Reads the bytes after that of places: scale, index and base, and the displacement.
+/// Reads the bytes after the one with the operands' places: scale, index and base, and the displacement.
 fn address(
     code: &mut impl Iterator<Item = u8>,
     (mode, low): (u8, usize),
@@ -226,7 +226,7 @@ impl Address {
 
 impl Tiles {
     /// # Safety
-    /// The registers are those of a thread at the instruction, whose memory is what the instruction says.
+    /// The registers are a thread's at the instruction, and its memory is valid where the instruction reads or writes.
     unsafe fn execute(&mut self, instruction: Instruction, registers: &[i64], next: usize) {
         // SAFETY: the processor would read and write the same memory.
         unsafe {

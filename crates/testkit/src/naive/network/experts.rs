@@ -61,7 +61,7 @@ impl Experts {
         (0..ranked.len()).map(|expert| groups.contains(&(expert / size))).collect()
     }
 
-    /// What the layer gives a normed row.
+    /// Returns the layer's output for a normed row.
     pub fn give(&self, row: &[f64]) -> Vec<f64> {
         let mut sum = vec![0.0; row.len()];
         for (expert, weight) in self.choose(row) {

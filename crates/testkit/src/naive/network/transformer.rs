@@ -68,7 +68,7 @@ pub type Mask<'a> = &'a dyn Fn(usize) -> usize;
 pub struct Slots {
     keys: Vec<Vec<Vec<f64>>>,
     values: Vec<Vec<Vec<f64>>>,
-    /// Attention and MLP together: what a layer adds to a row.
+    /// Contribution of attention and MLP together to each row, by layer.
     increments: Vec<Vec<Vec<f64>>>,
     /// Records whether keys are kept as they are projected, and normed and turned whenever they are read.
     turned_late: bool,
@@ -84,7 +84,7 @@ impl Slots {
         self
     }
 
-    /// Takes over what a draft, which ran on a copy of these slots, wrote at some positions.
+    /// Takes over the slots that a draft, which ran on a copy of these, wrote at some positions.
     pub fn keep(&mut self, draft: &Self, positions: &[usize]) {
         let pairs = [
             (&mut self.keys, &draft.keys),
