@@ -180,7 +180,7 @@ pub struct DecodingDefaults {
     /// the text's end where there is none.
     pub reserves_end: bool,
     /// Positions of a response without a given length: those with which the family's authors evaluate or show their
-    /// models. Each family's value has its source beside it.
+    /// models. Each family's value cites its source.
     pub gen_length: usize,
     /// The authors' sampler, where it decodes if nobody says how; none where the engine recommends methods.
     pub sampler: Option<SamplerDefaults>,

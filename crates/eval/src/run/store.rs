@@ -175,7 +175,7 @@ impl Store {
 
     /// Opens a results directory, or makes it, for the run that `configuration` describes, and reads its records. A
     /// last line without an end is the rest of a record whose process was killed: it is dropped. `made` describes the
-    /// program and machine that are going to make records; without it the directory does not say what made any.
+    /// program and machine that are going to make records. Without it the directory names no maker of any record.
     pub fn open(
         directory: &Path,
         configuration: &Map<String, Value>,
@@ -414,7 +414,7 @@ pub fn read_made(directory: &Path) -> (Option<MadeBy>, Peaks) {
     take_made(&mut serde_json::from_str(&text).unwrap_or_default())
 }
 
-/// Takes the entries out of a configuration that do not describe the run: what made the records, and the peaks of
+/// Takes the entries out of a configuration that do not describe the run: the makers of the records, and the peaks of
 /// memory.
 fn take_made(configuration: &mut Map<String, Value>) -> (Option<MadeBy>, Peaks) {
     let mut take = |key: &str| configuration.remove(key).unwrap_or_default();

@@ -111,7 +111,7 @@ fn give_up_power(nobody: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Allows to write the working directory and to read the interpreter's files, and nothing else.
+/// Lets the process write the working directory and read the interpreter's files, and nothing else.
 fn hold_files(order: &Order) -> Result<(), Box<dyn std::error::Error>> {
     let no_programs =
         AccessFs::Execute | AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::MakeSock | AccessFs::MakeFifo;
