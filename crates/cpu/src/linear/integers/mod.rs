@@ -15,8 +15,8 @@
 //!
 //! Integers form quads, lines of 64 bytes: four inputs of the first output, of the second, and so on. Eight bits are
 //! lines as they are. The lower half of a byte of four bits has the quads 0, 2, 4 and 6, the upper half those between.
-//! Of a fifth bit, bit `n` of a byte belongs to quad `n`. Two upper bits fill two lines, those of quad `n` from bit `2
-//! * (n % 4)` of line `n / 4` on.
+//! Of a fifth bit, bit `n` of a byte belongs to quad `n`. Two upper bits fill two lines, those of quad `n` from bit
+//! `2 * (n % 4)` of line `n / 4` on.
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2;
