@@ -99,7 +99,7 @@ class Service:
         return HttpResponse(reply, status, pairs)
 
     def drain(self) -> None:
-        """Refuses new requests from now on; what is on its way goes on."""
+        """Refuses new requests from now on. Running ones go on."""
         self._native.drain()
 
     @property

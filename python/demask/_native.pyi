@@ -129,12 +129,12 @@ class Evaluation:
     def run(self, /, batch: SupportsIndex, command: str, progress: Any | None) -> None:
         """
         Runs and judges all items that are missing, `batch` of them at the same time; models and rows take turns as in
-        `demask-lab eval`. `command` is what the results say of the call. `progress` is called with the number of items that are
-        made, and hears Ctrl-C.
+        `demask-lab eval`. The results record `command` as the call. `progress` is called with the number of items that
+        are made, and hears Ctrl-C.
         """
     def warnings(self, /) -> list[str]:
         """
-        Returns the warnings about what the numbers hide.
+        Returns the warnings about numbers that mislead, such as many cut answers.
         """
 
 @final
@@ -181,9 +181,10 @@ class Model:
     """
     def answer_all(self, /, prepared: SupportsGetItem[int, Any], width: SupportsIndex, keep: bool, progress: Any | None) -> "list[Any]":
         """
-        Runs what was prepared, `width` prompts at the same time, and returns the fields of each answer in their order. What is
-        an exception already stays in its place; where a request fails, its exception is raised and the others are given up, or put
-        into its place if `keep` is set. `progress` is called with the number of those that are over.
+        Runs prepared prompts, `width` of them at the same time, and returns the fields of each answer in their order.
+        An entry that is an exception already stays in its place. Where a request fails, its exception is raised and the
+        others are given up, or put into its place if `keep` is set. `progress` is called with the number of those that
+        are over.
         """
     def close(self, /) -> None:
         """
@@ -210,7 +211,7 @@ class Model:
         """
     def submit_prepared(self, /, prepared: Prepared) -> Ticket:
         """
-        Submits what was prepared, once.
+        Submits a prepared prompt, once.
         """
     def submit_traced(self, /, prompt: "tuple[str, Any]", options: "dict[str, Any]", drafts: bool, predictions: bool) -> Ticket:
         """
@@ -293,7 +294,7 @@ class Server:
         """
     def close(self, /, drain: bool) -> None:
         """
-        Ends it: at once, or when what is on its way is over. Nothing happens if it has ended.
+        Ends it: at once, or when its running requests are over. Nothing happens if it has ended.
         """
     @property
     def running(self, /) -> bool:
@@ -317,7 +318,7 @@ class Service:
         """
     def drain(self, /) -> None:
         """
-        Refuses new requests from now on; what is on its way goes on.
+        Refuses new requests from now on. Running ones go on.
         """
     def handle(self, /, method: str, path: str, headers: SupportsGetItem[int, tuple[SupportsGetItem[int, SupportsIndex], SupportsGetItem[int, SupportsIndex]]], body: bytes) -> Reply:
         """
@@ -353,12 +354,12 @@ class Started:
     @property
     def holes(self, /) -> list[tuple[int, int]]:
         """
-        The holes that are filled, as pairs of the first position and the one behind the last.
+        The holes that are filled, as pairs of the first position and the one after the last.
         """
     @property
     def positions(self, /) -> int:
         """
-        Positions behind the prompt.
+        Positions after the prompt.
         """
     @property
     def prompt_tokens(self, /) -> int:
@@ -411,7 +412,7 @@ class Tokenizer:
         """
     def encode(self, /, text: str, special: bool) -> list[int]:
         """
-        The tokens of a text; `special` adds what the tokenizer puts around texts.
+        The tokens of a text; `special` adds the tokens that the tokenizer puts around texts.
         """
     def pieces(self, /, tokens: SupportsGetItem[int, SupportsIndex]) -> list[str]:
         """
@@ -461,7 +462,7 @@ class Update:
     @property
     def settled(self, /) -> int:
         """
-        Count of positions behind the prompt that can no longer change and belong to the answer.
+        Count of positions after the prompt that can no longer change and belong to the answer.
         """
     @property
     def started(self, /) -> Started | None:
@@ -501,8 +502,8 @@ def doctor(settings: "dict[str, Any]") -> str:
 
 def hidden(engine: Model, tokens: SupportsGetItem[int, SupportsIndex], place: SupportsIndex) -> bytearray:
     """
-    Runs a forward over tokens, and returns what a layer puts out, `[tokens, hidden]` as f32: 0 is the embedding, 1 the first
-    layer, and one behind the last layer the final norm.
+    Runs a forward over tokens, and returns a layer's output, `[tokens, hidden]` as f32: 0 is the embedding, 1 the first
+    layer, and one after the last layer the final norm.
     """
 
 def logits(engine: Model, tokens: SupportsGetItem[int, SupportsIndex]) -> bytearray:
@@ -518,12 +519,13 @@ def open(model: str | PathLike[str] | None, keywords: "dict[str, Any]", progress
 
 def option_fields() -> str:
     """
-    Declared settings as JSON, by the struct that has them, and `bounds` of a service without sockets: for each its name, what it takes, its default and what it is about.
+    Declared settings as JSON, by the struct that has them, and `bounds` of a service without sockets: for each its
+    name, the kind of its values, its default and its description.
     """
 
 def score(engine: Model, context: "tuple[str, Any]", continuation: str, how: tuple[SupportsIndex | None, SupportsFloat | SupportsIndex | None, SupportsIndex | None, SupportsIndex | None]) -> tuple[float, int, list[tuple[float | None, list[tuple[int, float]]]], int, float, float, int]:
     """
-    Judges how probable a text is behind a prompt. `how` is the number of draws, the scale of guidance, the seed, each with the
+    Judges how probable a text is after a prompt. `how` is the number of draws, the scale of guidance, the seed, each with the
     library's default, and how many other tokens are reported in the place of each, if any.
     """
 

@@ -38,7 +38,7 @@ class Server(Closing):
             self.close(drain=True)
 
     def close(self, *, drain: bool = False) -> None:
-        """Ends it at once, or when what is on its way is over. Nothing happens if it has ended."""
+        """Ends it at once, or when its running requests are over. Nothing happens if it has ended."""
         self._native.close(drain)
 
     def __repr__(self) -> str:

@@ -29,7 +29,7 @@ class Tokenizer:
         self.vocab_size = vocab_size
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Returns the tokens of a text; `special` adds what the tokenizer puts around texts."""
+        """Returns the tokens of a text; `special` adds the tokens that the tokenizer puts around texts."""
         return self._native.encode(checked("the text", text), special)
 
     def decode(self, ids: Iterable[int] | npt.NDArray[np.integer[Any]], *, special: bool = False) -> str:

@@ -120,7 +120,7 @@ class Results:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings about what the numbers hide, such as many answers that were cut."""
+        """Warnings about numbers that mislead, such as many cut answers."""
         return self._native.warnings()
 
     def report(self, format: str = "text", *, task: str | None = None, columns: Sequence[str] = ()) -> str:

@@ -1,4 +1,4 @@
-//! Errors of a checkpoint: each in one line that names the file, what was found, what was expected and what to try.
+//! Errors of a checkpoint: each in one line that names the file, the value found, the expected one and a remedy.
 
 use std::fmt;
 

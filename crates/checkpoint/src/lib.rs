@@ -2,8 +2,8 @@
 //! Fetches directories from a hub.
 //!
 //! The idea: every file is somebody else's, so nothing in it is believed before it is checked, and every mistake in it
-//! becomes one line that names the file, what was found, what was expected and what to try. What passes is plain data:
-//! an [`ArchSpec`](demask_model::ArchSpec) and weights by [`Role`](demask_model::Role).
+//! becomes one line that names the file, the value found, the expected one and a remedy. The result is plain data: an
+//! [`ArchSpec`](demask_model::ArchSpec) and weights by [`Role`](demask_model::Role).
 //!
 //! ```no_run
 //! use demask_checkpoint::{Checkpoint, ModelFiles};

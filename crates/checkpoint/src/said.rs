@@ -144,7 +144,7 @@ pub(crate) struct Marks {
     marked: HashMap<char, char>,
     /// The character that each private one replaces.
     shown: HashMap<char, char>,
-    /// Control tokens without anything that is marked, and what is put for each: it is marked where it occurs as a whole.
+    /// Control tokens without any marked sign, each with its replacement: it is marked where it occurs as a whole.
     plain: Vec<(String, String)>,
     controls: Vec<String>,
     /// Set if letters are marked, too.

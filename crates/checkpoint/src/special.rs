@@ -1,7 +1,7 @@
 //! Special tokens: who says which id, and what happens when the files disagree.
 //!
-//! The order is `config.json`, `generation_config.json`, the tokenizer, and last what the released models of the
-//! family have; the last only for a vocabulary of the released size, for there an id means what it meant then.
+//! The order is `config.json`, `generation_config.json`, the tokenizer, and last the ids of the family's released
+//! models. The last count only for a vocabulary of the released size, where an id keeps its meaning.
 
 use demask_model::ArchSpec;
 use demask_step::Mask;
@@ -123,8 +123,8 @@ impl Sources<'_> {
         Some(used.0)
     }
 
-    /// The token that ends a turn: by its text where there is a tokenizer, else what the generation config stops at
-    /// beside the text's end, else that of the released vocabulary.
+    /// Returns the token that ends a turn: by its text where there is a tokenizer, else the generation config's stop
+    /// token other than the text's end, else the released vocabulary's.
     fn turn_end(&self, released: Option<&Vocabulary>) -> Option<u32> {
         if let Some(tokenizer) = self.tokenizer {
             return tokenizer.id(self.family.turn_end).filter(|&id| self.in_range(id));

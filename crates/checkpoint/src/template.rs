@@ -25,8 +25,8 @@ use crate::{CheckpointError, Family, ModelFiles, Tokenizer, error::one_line, fie
 /// Longest template, in bytes.
 pub(crate) const LONGEST_TEMPLATE: usize = 256 << 10;
 
-/// Steps that any template may take, and those for each message beyond: twenty times what the longest released templates
-/// need. A step is an instruction, or 64 bytes that are made or read, so steps bound what is held, too.
+/// Steps that any template may take, and those for each message beyond: 20 times the need of the longest released
+/// templates. A step is an instruction, or 64 bytes that are made or read, so steps bound the memory, too.
 const STEPS: u64 = 200_000;
 const STEPS_PER_MESSAGE: u64 = 4_000;
 /// Number of times that a template may make or read the whole conversation beside that.
@@ -34,8 +34,8 @@ const PASSES: u64 = 16;
 /// Most steps of a rendering: a value nested by this many fits the stack of the template's thread.
 const MOST_STEPS: u64 = 1_500_000;
 
-/// Time for the short conversations of the load: a thousand times what the longest released templates need. It ends what
-/// takes time without steps, such as a list that is added to itself again and again.
+/// Time for the short conversations of the load: 1,000 times the need of the longest released templates. It ends work
+/// that takes time without steps, such as a list that is added to itself again and again.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One turn of a conversation.
@@ -177,8 +177,8 @@ impl ChatTemplate {
     }
 
     /// Renders two short conversations, so that a template that would take a request's time or memory ends the load
-    /// instead. Returns what is wrong with one that does not parse: a prompt that is given raw needs none. What a template
-    /// says of a conversation, such as that it takes no system message, is left to those who send one.
+    /// instead. Returns the error of a template that does not parse: a prompt that is given raw needs none. A
+    /// template's refusal of a conversation, for example of its system message, is left to those who send one.
     pub fn probe(&self) -> Result<Option<String>, CheckpointError> {
         let Kind::Own { source, file } = &self.kind else { return Ok(None) };
         let (own, source) = (self.clone(), source.clone());

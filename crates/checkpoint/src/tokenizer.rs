@@ -163,8 +163,8 @@ impl Tokenizer {
         Ok(Self { inner, file: file.to_owned(), spelling, special, bracketed, texts, largest, normalizes, longest })
     }
 
-    /// Ids of a text. Special tokens that the text spells out become those tokens; `add_special` also adds what the
-    /// tokenizer puts around a raw text (never after a chat template, which has written it).
+    /// Ids of a text. Special tokens that the text spells out become those tokens; `add_special` also adds the tokens
+    /// that the tokenizer puts around a raw text (never after a chat template, which has written them).
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>, CheckpointError> {
         let encoding = attempt(|| self.inner.encode_fast(text, add_special));
         let broken = |detail| CheckpointError::Tokenizer { file: self.file.clone(), detail };

@@ -107,14 +107,14 @@ pub enum Command {
     Pull(PullArgs),
     /// List the models in the cache, and whether there is memory for them
     List,
-    /// Show what a model directory holds, without loading it
+    /// Show the contents of a model directory, without loading it
     Inspect(InspectArgs),
     /// Show what this machine offers
     Doctor,
     /// Check a server: exit code 0 if it serves, 1 if not
     #[command(hide = true)]
     Health(serve::HealthArgs),
-    /// Write what a shell completes: for packages
+    /// Write the completions of a shell: for packages
     #[command(hide = true)]
     Completions(CompletionsArgs),
     /// Write the manual pages: for packages
@@ -151,7 +151,7 @@ pub struct ChatArgs {
     /// Options of the decoding.
     #[command(flatten)]
     pub decode: DecodeArgs,
-    /// Keep no history file: what is typed is forgotten at the end
+    /// Keep no history file: your messages are forgotten at the end
     #[arg(long)]
     pub no_history: bool,
 }

@@ -67,7 +67,7 @@ pub const fn api_key_name() -> &'static str {
     API_KEY
 }
 
-/// The file with the history of what was typed. Where the user has no directory, there is none.
+/// The file with the history of typed messages. None where the user has no directory.
 pub fn history() -> Option<PathBuf> {
     let absolute = |name| named(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute(STATE_HOME).or_else(|| Some(absolute("HOME")?.join(".local/state")))?;

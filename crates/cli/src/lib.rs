@@ -1,7 +1,8 @@
 //! The `demask` command: parse, resolve settings, run, print. [`main_with`] is all of it, also for a program of yours that has
 //! methods of its own.
 //!
-//! `args` is what was typed, one file of `commands` does it; what both programs share is `demask-terminal`.
+//! `args` parses the command line, one file of `commands` runs each command. The common code of both programs is
+//! `demask-terminal`.
 #![forbid(unsafe_code)]
 
 mod args;

@@ -67,7 +67,7 @@ impl Manager {
         }
     }
 
-    /// Sends a message. Whoever does not take it in time has its own means: the server goes on.
+    /// Sends a message. If the service manager does not take it, the server warns and goes on.
     fn tell(&self, message: &str) {
         if let Some(Err(error)) = self.socket.as_ref().map(|socket| socket.send(message)) {
             tracing::warn!(%error, message, "the service manager takes no message");

@@ -122,7 +122,7 @@ impl Show {
         self.screen.json
     }
 
-    /// Shows what the way has not shown yet, and puts the files into their places.
+    /// Shows the rest of the answer, and puts the files into their places.
     pub fn finish(mut self, answer: &Generation) -> anyhow::Result<()> {
         if let Some(trace) = self.ways.trace.take() {
             trace.finish()?;

@@ -1,6 +1,6 @@
 //! Routing of rows to experts, and the rows in the order of their experts.
 //!
-//! What a row chooses depends on nothing but its logits. Pairs of a row and an expert are then counted per expert, so that
+//! A row's choice depends on nothing but its logits. Pairs of a row and an expert are then counted per expert, so that
 //! each expert is read once for all rows that chose it; a row's results find their way back by the number of the pair.
 
 use demask_step::OutOfMemory;

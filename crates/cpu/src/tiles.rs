@@ -81,9 +81,9 @@ impl Configuration {
     }
 }
 
-/// Products of tiles in one block of assembly, from the sums' coming to their going: `$dot` is the instruction, `$input`
-/// and `$weight` are those that load, and what is in brackets is done where there are two tiles of rows. Temporaries are
-/// used twice where they can: registers are few.
+/// Products of tiles in one block of assembly, from the sums' coming to their going: `$dot` is the instruction,
+/// `$input` and `$weight` are those that load. The part in brackets runs with two tiles of rows. Temporaries are used
+/// twice where they can: registers are few.
 macro_rules! products {
     ($places:expr, $steps:expr, $dot:literal, ($input:literal, $weight:literal), [$($tall:tt)?]) => {{
         let steps: &[*const u8] = $steps;
@@ -317,8 +317,8 @@ mod tests {
         out
     }
 
-    /// On a processor with tiles this compares its arithmetic with its twin's; where they are trapped, the twin computes,
-    /// and instructions, places and strides are what is compared.
+    /// On a processor with tiles this compares its arithmetic with its twin's; where they are trapped, the twin
+    /// computes, and the test compares instructions, places and strides.
     #[test]
     fn the_instructions_do_what_their_twin_does() {
         if testable().iter().any(|isa| isa.has(Tier::Amx)) {

@@ -550,9 +550,9 @@ pub struct HeadInputArgs {
     pub unused: u32,
 }
 
-/// `head_answer`: what is asked of rows, from their logits, which are changed (forbidden and muted tokens become minus
-/// infinity). Grid: rows. Threads: as [`head_answer`](crate::kernels::head::head_answer) says. Scratch of a row:
-/// `[vocabulary]` pairs of 8 bytes.
+/// `head_answer`: computes the requested answers of rows from their logits, which it changes (forbidden and muted
+/// tokens become minus infinity). Grid: rows. Threads: as [`head_answer`](crate::kernels::head::head_answer) says.
+/// Scratch of a row: `[vocabulary]` pairs of 8 bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C)]
 pub struct HeadAnswerArgs {

@@ -1,8 +1,8 @@
 //! Compiled kernels on disk: one file for each source, kind of card and compiler.
 //!
-//! A file holds everything that its code was made from (text, options, target, compiler's version), and is used
-//! only where all of it is the same: its name, which is a digest, only says where to look. A checksum tells what a disk or
-//! a copy has spoiled. Files appear whole or not at all, so that processes may share the folder.
+//! A file holds everything that its code was made from (text, options, target, compiler's version), and is used only
+//! where all of it is the same: its name, which is a digest, only says where to look. A checksum finds damage by a disk
+//! or a copy. Files appear whole or not at all, so that processes may share the folder.
 //!
 //! ```text
 //! "demaskGK" | u32 format | u32 bytes of the identity | identity | u64 bytes of the image | u64 checksum | image

@@ -26,8 +26,8 @@ pub fn sources() -> Vec<Source> {
     MODULES.iter().copied().flatten().map(source).collect()
 }
 
-/// One image for each source. `remark` is told what is odd but not wrong: files of the cache that are spoiled, a cache
-/// that cannot be written.
+/// Returns one image for each source. `remark` gets warnings that are no errors: files of the cache that are spoiled, a
+/// cache that cannot be written.
 pub(crate) fn images(
     card: &Card,
     driver: Version,

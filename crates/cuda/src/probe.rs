@@ -234,7 +234,8 @@ impl Cuda {
         modules::check(self.card(number)?, self.version(), &self.places, kernels)
     }
 
-    /// Opens a card. Kernels come from the cache, or are compiled; `remark` is told what is odd about that but not wrong.
+    /// Opens a card. Kernels come from the cache, or are compiled. `remark` gets warnings about that which are no
+    /// errors.
     pub fn open(&self, number: usize, kernels: &[Source], remark: &mut dyn FnMut(&str)) -> Result<Driver, NoGpu> {
         let card = self.card(number)?;
         let images = modules::images(card, self.version(), &self.places, kernels, remark)?;

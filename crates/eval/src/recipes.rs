@@ -94,7 +94,7 @@ impl Recipe {
         format!("{PREFIX}{}", self.name).into()
     }
 
-    /// Reads its rows; `model` is that of rows that name none.
+    /// Reads its rows; rows that name no model use `model`.
     ///
     /// # Errors
     /// If the text is no file of runs.

@@ -202,7 +202,7 @@ fn shortened(text: &str) -> String {
     letters.into_iter().collect()
 }
 
-/// Text of which all is seen: spaces at its ends, the end of a line, what is no letter at all.
+/// Returns a text with a sign for each invisible letter: spaces, ends of lines, control characters.
 fn visible(text: &str) -> String {
     let sign = |letter: char| match letter {
         '\n' => '\u{21b5}',

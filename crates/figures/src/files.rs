@@ -52,8 +52,8 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// Makes a file that is to be moved to its place in a directory, with the rights that a plain new file would have. What a
-/// program that was killed left of such files there goes.
+/// Makes a file that is to be moved to its place in a directory, with the rights that a plain new file would have.
+/// Files that a killed program left there are removed.
 fn unfinished_in(directory: &Path) -> io::Result<NamedTempFile> {
     remove_abandoned(directory);
     let [prefix, suffix] = UNFINISHED;

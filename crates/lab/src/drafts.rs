@@ -1,9 +1,9 @@
-//! Drafts of a trace: forward by forward, what was drafted, what was predicted in it, and what was taken (FreeDave,
-//! figure 3).
+//! Drafts of a trace: forward by forward, the drafts, the predictions in them, and the tokens taken (FreeDave, figure
+//! 3).
 //!
-//! A round is a forward that verified drafts. Each draft holds the tokens of those before it; it is taken if what it adds
-//! is what was predicted in the largest draft that was taken before it. A guide reads drafts token by token, and its own
-//! token is shown where it disagrees.
+//! A round is a forward that verified drafts. Each draft holds the tokens of those before it; it is taken if the tokens
+//! that it adds equal the predictions in the largest draft that was taken before it. A guide reads drafts token by
+//! token, and its own token is shown where it disagrees.
 
 mod picture;
 

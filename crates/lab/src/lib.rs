@@ -1,8 +1,8 @@
 //! The laboratory: evaluations, analyses of networks, measurements, pictures of costs, random checkpoints. Nothing that a user's
 //! answer takes part in.
 //!
-//! [`main_with`] is the `demask-lab` command, also for a program of yours that has methods of its own. `args` is what was typed,
-//! one file of `commands` does it; what both programs share is `demask-terminal`.
+//! [`main_with`] is the `demask-lab` command, also for a program of yours that has methods of its own. `args` parses
+//! the command line, one file of `commands` runs each command. The common code of both programs is `demask-terminal`.
 #![forbid(unsafe_code)]
 
 pub mod analysis;

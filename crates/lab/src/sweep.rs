@@ -12,11 +12,11 @@ const MOST: usize = 1000;
 /// change it by the clock.
 const FIXED: [&str; 8] =
     ["stop", "include_stop", "stop_token_ids", "seed", "guide", "top_logprobs", "deadline_ms", "deadline"];
-/// The option that turns early stops off, and what it is called in a sweep.
+/// The option that turns early stops off, and its name in a sweep.
 const NO_EARLY_STOP: &str = "no_early_stop";
 const EARLY_STOP: &str = "early-stop";
 
-/// One combination: what was swept, and the decoding flags with it.
+/// One combination: the swept values, and the decoding flags with them.
 #[derive(Debug)]
 pub struct Combination {
     /// Names and values in the order of the sweep.

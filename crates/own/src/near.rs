@@ -1,4 +1,5 @@
-//! A cache policy: a few rows around what is decoded are computed in each forward, everything in the first one of a block.
+//! A cache policy: each forward computes a few rows around the predicted positions, and the first one of a block
+//! computes everything.
 
 use demask::methods::{
     Memory, Progress, Query, Setup, View,
@@ -8,9 +9,9 @@ use demask::methods::{
 };
 
 parameters! {
-    /// Rows around what is decoded.
+    /// Rows around the predicted positions.
     pub struct Near {
-        /// rows computed on either side of what is decoded
+        /// rows computed on either side of the predicted positions
         pub rows: usize = 4;
     }
 }

@@ -1,4 +1,4 @@
-//! A decoder with a memory: what was predicted the same several times is taken.
+//! A decoder with a memory: it takes tokens that were predicted the same several times.
 
 use std::{cell::RefCell, collections::HashMap};
 

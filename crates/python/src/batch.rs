@@ -27,7 +27,7 @@ pub struct Prepared {
 pub type Ready = (Request, Option<Raised>);
 
 impl Prepared {
-    /// Wraps what was prepared.
+    /// Wraps a prepared request.
     pub fn new(ready: Ready) -> Self {
         Self { inside: Mutex::new(Some(ready)) }
     }

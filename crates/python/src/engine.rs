@@ -166,7 +166,7 @@ impl Engine {
         prepared.into_iter().zip(raised).map(place).collect()
     }
 
-    /// Submits what was prepared, once.
+    /// Submits a prepared prompt, once.
     fn submit_prepared(&self, py: Python<'_>, prepared: &batch::Prepared) -> PyResult<Ticket> {
         let handle = self.handle(py)?;
         let again = || exception(py, "Error", "a prepared prompt is submitted once: prepare it again");
@@ -174,9 +174,10 @@ impl Engine {
         Ok(Ticket::new(handle.submit(prepared), raised, None))
     }
 
-    /// Runs what was prepared, `width` prompts at the same time, and returns the fields of each answer in their order. What is
-    /// an exception already stays in its place; where a request fails, its exception is raised and the others are given up, or put
-    /// into its place if `keep` is set. `progress` is called with the number of those that are over.
+    /// Runs prepared prompts, `width` of them at the same time, and returns the fields of each answer in their order.
+    /// An entry that is an exception already stays in its place. Where a request fails, its exception is raised and the
+    /// others are given up, or put into its place if `keep` is set. `progress` is called with the number of those that
+    /// are over.
     #[pyo3(signature = (prepared, width, keep, progress) -> "list[Any]")]
     fn answer_all<'py>(
         &self,
@@ -224,7 +225,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Reads a prompt and keywords, and returns where a transfer rule leaves what it raises, if there is one.
+    /// Reads a prompt and keywords, and returns the place of a transfer rule's exception, if there is a rule.
     fn read(of: &Bound<'_, PyAny>, keywords: &Bound<'_, PyDict>) -> PyResult<(Self, Option<Raised>)> {
         let mut handed = None;
         if let Some(rule) = keywords.get_item("transfer")? {

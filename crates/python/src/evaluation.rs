@@ -38,7 +38,7 @@ pub struct Evaluation {
     plan: Plan,
     rehearsed: Vec<Rehearsed>,
     combinations: Vec<Combination>,
-    /// What is known of each row's model.
+    /// Facts of each row's model.
     about: Vec<Map<String, Value>>,
     groups: Vec<Group>,
     store: Mutex<Option<Store>>,
@@ -230,8 +230,8 @@ impl Evaluation {
     }
 
     /// Runs and judges all items that are missing, `batch` of them at the same time; models and rows take turns as in
-    /// `demask-lab eval`. `command` is what the results say of the call. `progress` is called with the number of items that are
-    /// made, and hears Ctrl-C.
+    /// `demask-lab eval`. The results record `command` as the call. `progress` is called with the number of items that
+    /// are made, and hears Ctrl-C.
     fn run(&self, py: Python<'_>, batch: usize, command: String, progress: Option<Py<PyAny>>) -> PyResult<()> {
         let mut broken = None;
         let done = self.kept(|store| {
@@ -289,7 +289,7 @@ impl Evaluation {
         written.map_err(|error| error.raise(py))
     }
 
-    /// Returns the warnings about what the numbers hide.
+    /// Returns the warnings about numbers that mislead, such as many cut answers.
     fn warnings(&self) -> PyResult<Vec<String>> {
         self.over(|finished| finished.numbers.warnings())
     }
@@ -384,7 +384,7 @@ impl Evaluation {
         Ok(wanted.iter().map(line).collect())
     }
 
-    /// Runs what a store lacks.
+    /// Runs the items that a store lacks.
     fn run_all(
         &self,
         store: &mut Store,
@@ -559,7 +559,7 @@ impl Failure {
     }
 }
 
-/// Locks a mutex, whoever panicked while holding it: nothing is half done there.
+/// Locks a mutex, even if a thread panicked while holding it: nothing is half done there.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -120,7 +120,7 @@ impl Service {
         Ok(Reply { state, runtime: Arc::clone(&self.runtime) })
     }
 
-    /// Refuses new requests from now on; what is on its way goes on.
+    /// Refuses new requests from now on. Running ones go on.
     fn drain(&self) {
         self.inner.drain();
     }

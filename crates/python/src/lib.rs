@@ -1,7 +1,7 @@
 //! Native half of the Python package `demask`, whose other half is `python/demask`.
 //!
 //! It is thin: prompts, options and results change their form here, and the interpreter is released while something is
-//! waited for. What is done with them is the library's and the server's. Nothing here ever takes the interpreter on an
+//! waited for. All work on them is the library's and the server's. Nothing here ever takes the interpreter on an
 //! engine's thread but a transfer rule that is written in Python.
 #![forbid(unsafe_code)]
 #![expect(clippy::needless_pass_by_value, reason = "what Python hands over is extracted into values")]

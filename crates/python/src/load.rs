@@ -17,7 +17,7 @@ fn keywords() -> impl Iterator<Item = &'static str> {
     LoadOptions::FIELDS.iter().map(|field| field.name).filter(|name| *name != "model")
 }
 
-/// Reads the keywords of a load. What is `None` is not set.
+/// Reads the keywords of a load. A keyword that is `None` is not set.
 ///
 /// # Errors
 /// `TypeError` for a name that is none of them and for a value of another type, `OptionsError` for a wrong word.

@@ -90,7 +90,7 @@ pub fn logits<'py>(py: Python<'py>, engine: &Engine, tokens: Vec<u32>) -> PyResu
     Ok(bytes(py, &found.logits))
 }
 
-/// Runs a forward over tokens, and returns what a layer puts out, `[tokens, hidden]` as f32: 0 is the embedding, 1 the first
+/// Runs a forward over tokens, and returns a layer's output, `[tokens, hidden]` as f32: 0 is the embedding, 1 the first
 /// layer, and one after the last layer the final norm.
 #[pyfunction]
 pub fn hidden<'py>(
@@ -112,7 +112,7 @@ fn inspect(py: Python<'_>, engine: &Engine, tokens: Vec<u32>, layers: bool) -> P
     py.detach(|| handle.inspect(tokens, layers)).map_err(|error| raise(py, &error))
 }
 
-/// Numbers as bytes of the machine's order, which whoever gets them may write to.
+/// Returns numbers as bytes of the machine's order, which their receiver may write to.
 fn bytes<'py>(py: Python<'py>, values: &[f32]) -> Bound<'py, PyByteArray> {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
     PyByteArray::new(py, &bytes)

@@ -15,7 +15,8 @@ use crate::{
     json,
 };
 
-/// Declared settings as JSON, by the struct that has them, and `bounds` of a service without sockets: for each its name, what it takes, its default and what it is about.
+/// Declared settings as JSON, by the struct that has them, and `bounds` of a service without sockets: for each its
+/// name, the kind of its values, its default and its description.
 #[pyfunction]
 pub fn option_fields() -> String {
     let field = |field: &Field| json!({"name": field.name, "takes": field.kind, "default": field.usual(), "about": field.about});
@@ -30,7 +31,7 @@ pub fn option_fields() -> String {
     .to_string()
 }
 
-/// Reads keywords. What is `None` is not set.
+/// Reads keywords. A keyword that is `None` is not set.
 ///
 /// # Errors
 /// `TypeError` for a name that no option has, with the nearest one that there is, and for a value of another type.

@@ -1,4 +1,4 @@
-//! Prompts as the Python half hands them over: the word for a form, and what it holds.
+//! Prompts as the Python half hands them over: the word for a form, and its content.
 
 use demask::{Message, Prompt, Segment};
 use pyo3::{

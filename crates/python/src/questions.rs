@@ -1,4 +1,4 @@
-//! The problems of a task, for a loop of one's own: prompts that a model is asked, and a judge of what it writes.
+//! The problems of a task, for a loop of one's own: prompts that a model is asked, and a judge of its outputs.
 
 use std::path::PathBuf;
 

@@ -35,7 +35,8 @@ impl Raised {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
     }
 
-    /// Returns the exception for a request that its rule has ended: what the rule raised is its cause.
+    /// Returns the exception for a request that its rule has ended, with the rule's own exception as its cause; none if
+    /// the rule raised nothing.
     pub fn take(&self, py: Python<'_>, message: &str) -> Option<PyErr> {
         let cause = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let error = exception(py, "HookError", message);
@@ -44,17 +45,17 @@ impl Raised {
     }
 }
 
-/// A rule as the Python half hands it over: its name, what it wants to see of each prediction, and a function of candidates,
+/// A rule as the Python half hands it over: its name, its wishes for each prediction, and a function of candidates,
 /// quota, rate, canvas, best tokens and logits that returns which of them are taken.
 #[derive(FromPyObject)]
 pub struct Handed(String, Wishes, Py<PyAny>);
 
-/// What a rule wants to see of each prediction: its entropy, so many of the most probable tokens, its logits.
+/// Parts of each prediction that a rule wants to see: its entropy, a number of its most probable tokens, its logits.
 #[derive(Debug, Clone, Copy, FromPyObject)]
 struct Wishes(bool, usize, bool);
 
 impl Handed {
-    /// Returns the rule of one request, and where it leaves what it raises.
+    /// Returns the rule of one request, and the place of its exception.
     pub fn rule(self) -> (OwnRule, Raised) {
         let Self(name, wishes, choose) = self;
         let (raised, choose) = (Raised::default(), Arc::new(choose));
@@ -79,7 +80,7 @@ struct PyTransfer {
     fault: RefCell<Option<String>>,
 }
 
-/// What a rule sees beside its candidates: numbers with the low byte first.
+/// Data that a rule sees besides its candidates: numbers with the low byte first.
 #[derive(Default)]
 struct Seen {
     /// The canvas's tokens, u32.
@@ -91,7 +92,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Takes over what a rule wants to see of its candidates.
+    /// Takes over the data of its candidates that a rule wants to see.
     fn of(&mut self, Wishes(_, most, logits): Wishes, lane: &LaneView<'_>, candidates: &[Candidate]) {
         let Self { canvas, top, logits: raw } = self;
         canvas.clear();
@@ -160,8 +161,8 @@ impl Transfer for PyTransfer {
     }
 }
 
-/// Puts those that are chosen in front, in their order, and returns how many they are. What is out of range or there twice,
-/// which the Python half has refused, is passed over.
+/// Puts those that are chosen in front, in their order, and returns how many they are. Indices that are out of range or
+/// repeated, which the Python half has refused, are passed over.
 fn lead(candidates: &mut [Candidate], chosen: &[usize]) -> usize {
     let mut left: Vec<Option<Candidate>> = candidates.iter().copied().map(Some).collect();
     let taken: Vec<Candidate> = chosen.iter().filter_map(|&index| left.get_mut(index)?.take()).collect();

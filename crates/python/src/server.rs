@@ -85,7 +85,7 @@ impl Server {
         thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Ends it: at once, or when what is on its way is over. Nothing happens if it has ended.
+    /// Ends it: at once, or when its running requests are over. Nothing happens if it has ended.
     fn close(&self, py: Python<'_>, drain: bool) -> PyResult<()> {
         self.wish.fetch_max(if drain { DRAINING } else { STOPPING }, Ordering::Relaxed);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();

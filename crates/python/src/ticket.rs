@@ -106,7 +106,7 @@ impl Ticket {
         }
     }
 
-    /// Turns what was found into what is yielded.
+    /// Turns events into an update, or the end of the events into the answer.
     fn yielded<'py>(&self, py: Python<'py>, found: Option<Vec<Event>>) -> PyResult<Yield<'py>> {
         match found {
             Some(events) => Ok(Yield::Update(Bound::new(py, Update::new(&events))?)),
@@ -129,7 +129,7 @@ impl Inside {
     }
 }
 
-/// Returns the exception of a request that failed: that of its transfer rule, if it is why.
+/// Returns the exception of a request that failed: its transfer rule's exception, if that is the reason.
 pub fn failed(py: Python<'_>, error: &Error, raised: Option<&Raised>) -> PyErr {
     raised.and_then(|raised| raised.take(py, &error.to_string())).unwrap_or_else(|| raise(py, error))
 }

@@ -12,7 +12,7 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Returns that of an engine's model.
+    /// Returns the tokenizer of an engine's model.
     pub fn new(handle: &Handle) -> Self {
         Self { handle: handle.clone() }
     }
@@ -20,7 +20,7 @@ impl Tokenizer {
 
 #[pymethods]
 impl Tokenizer {
-    /// The tokens of a text; `special` adds what the tokenizer puts around texts.
+    /// The tokens of a text; `special` adds the tokens that the tokenizer puts around texts.
     fn encode(&self, py: Python<'_>, text: &str, special: bool) -> PyResult<Vec<u32>> {
         let tokenizer = self.handle.info().tokenizer().map_err(|error| raise(py, &error))?;
         py.detach(|| tokenizer.encode(text, special)).map_err(|error| raise(py, &Error::from(error)))

@@ -306,7 +306,7 @@ pub fn read_stop(fields: &mut Fields<'_>, name: &'static str, limits: &Limits) -
     Ok(Some(texts).filter(|texts| !texts.is_empty()))
 }
 
-/// Reads what the answer must be, in the names of OpenAI's clients and of vLLM's.
+/// Reads the constraint of the answer, in the names of OpenAI's clients and of vLLM's.
 fn read_constraint(fields: &mut Fields<'_>, options: &mut Options, names: &mut Names) -> Result<(), Refusal> {
     if let Some(format) = fields.take("response_format") {
         set_format(options, names, format, "response_format")?;
@@ -368,7 +368,7 @@ pub fn set_format(
     }
 }
 
-/// Sets what the answer must be, once.
+/// Sets the constraint of the answer; a second one is refused.
 fn constrain(
     options: &mut Options,
     names: &mut Names,
@@ -431,7 +431,7 @@ fn read_diffusion(
     Ok(())
 }
 
-/// Sets an option of the library, which says itself what is wrong with a value.
+/// Sets an option of the library, whose own error refuses a wrong value.
 fn set(options: &mut Options, names: &mut Names, name: &'static str, value: Value, told: &str) -> Result<(), Refusal> {
     if options.given().contains(&name) {
         let message = format!("`{told}` and `{}` are both set: omit one", names.of(name));

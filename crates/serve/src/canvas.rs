@@ -134,7 +134,8 @@ impl Picture {
         }
     }
 
-    /// Returns the frame of what was committed since the last one; none if nothing was.
+    /// Returns the frame of the tokens committed since the last one; none if there was neither a commit nor a forward
+    /// nor a start.
     ///
     /// With `ids` the first one has the prompt's tokens, too.
     pub fn frame(&self, update: &Changes<'_>, tokenizer: Option<&Tokenizer>, ids: bool) -> Option<Value> {

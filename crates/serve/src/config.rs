@@ -19,7 +19,7 @@ pub struct ServiceConfig {
     pub page: bool,
     /// Fingerprint of the weights, for clients that compare answers.
     pub weights: u64,
-    /// Takes one line for each request. It never holds what was asked or answered.
+    /// Takes one line for each request. It never holds the text of a prompt or of an answer.
     pub log: Arc<dyn Fn(&Value) + Send + Sync>,
 }
 
@@ -56,7 +56,7 @@ pub struct HttpConfig {
     pub head_time: Duration,
     /// Time in which a request's body must have come.
     pub body_time: Duration,
-    /// Time for which a reader may take nothing of what is written.
+    /// Time for which a reader may take none of the written bytes.
     pub write_time: Duration,
     /// Time between two chunks of a stream; text that comes sooner goes with the next one. The end waits for nothing. With
     /// more than 8 streams each waits that many times longer: all of them together send no more than 8 do.

@@ -114,7 +114,8 @@ impl Endpoint {
         Refusal::method(allow, format!("{path} takes {known}, not {method}"))
     }
 
-    /// Names what is wrong as the endpoint calls it: the library does not know where a prompt came from.
+    /// Replaces a refusal's parameter by the endpoint's own name for it: the library does not know where a prompt came
+    /// from.
     fn named(&self, refusal: Refusal) -> Refusal {
         let (prompt, length) =
             self.schema.as_ref().map_or(("prompt", "prompt"), |schema| (schema.prompt, schema.length));

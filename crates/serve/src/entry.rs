@@ -27,7 +27,7 @@ pub struct Entry {
     pub(crate) weight: f64,
     /// The path that it came by, as it was sent.
     pub(crate) path: String,
-    /// What the head says of the body's form, if JSON is something else.
+    /// Form of the body by the request's head, if it is not JSON.
     pub(crate) foreign: Option<String>,
     pub(crate) places: Option<Places>,
     pub(crate) started: Instant,
@@ -55,7 +55,8 @@ impl Entry {
         Tenant { id: self.key as u64, weight: self.weight }
     }
 
-    /// Returns the salt of its cache: what a key's requests have computed is its own, whatever salt they name.
+    /// Returns the salt of its cache. It contains the key, so that keys share no computed prefixes, whatever salt they
+    /// name.
     pub(crate) fn salt(&self, own: Option<String>) -> Option<String> {
         match (&self.caller.key, own) {
             (Some(key), None) => Some(format!("{}:{key}", key.len())),
@@ -64,7 +65,7 @@ impl Entry {
         }
     }
 
-    /// Takes the request's place, for whoever does its work.
+    /// Takes the request's place, to hand it to the work on the request.
     pub(crate) fn places(&mut self) -> Result<Places, Refusal> {
         self.places.take().ok_or_else(|| Refusal::failed("the request has no place (a bug, please report it)"))
     }

@@ -11,7 +11,7 @@ use crate::{
     random,
 };
 
-/// Form of an endpoint's answers in JSON: their names, and where their parts are. What is not said otherwise is the form of
+/// Form of an endpoint's answers in JSON: their names, and where their parts are. The defaults are the form of
 /// completions.
 pub trait Form: fmt::Debug + Sync {
     /// Returns the beginning of an answer's name.

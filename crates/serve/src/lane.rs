@@ -103,7 +103,7 @@ impl Lanes {
     }
 }
 
-/// Returns what a panic said.
+/// Returns a panic's message; `a panic` if it has none.
 pub fn said(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".to_owned())

@@ -29,8 +29,8 @@ fn other_than(head: &Parts, name: header::HeaderName, known: &[&str]) -> Option<
     others.next().map(|word| word.chars().take(40).collect())
 }
 
-/// Returns what the head says of a body that is no JSON, or no UTF-8. Many clients send JSON under another type (curl sends
-/// forms by default), so that this refuses nothing that can be read.
+/// Returns the content type of a head that claims another form than JSON in UTF-8; none of others. Many clients send
+/// JSON under another type (curl sends forms by default), so this refuses nothing that can be read.
 pub fn foreign(head: &Parts) -> Option<String> {
     let told = text(head.headers.get(header::CONTENT_TYPE)?);
     let mut parts = told.split(';').map(str::trim);
@@ -54,7 +54,7 @@ pub fn blame(refusal: Refusal, foreign: Option<String>, body: &[u8]) -> Refusal 
     }
 }
 
-/// A header's text; what is no text is shown as far as it is.
+/// Returns a header's text, with U+FFFD for each byte that is no UTF-8.
 fn text(value: &HeaderValue) -> String {
     String::from_utf8_lossy(value.as_bytes()).into_owned()
 }

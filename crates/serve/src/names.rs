@@ -1,23 +1,24 @@
-//! Names by which a client has set the library's options: messages speak of what was sent.
+//! Names by which a client has set the library's options, for messages.
 
 use crate::{Refusal, fields::table::decoding};
 
 /// Options that a client may call by other names.
 const LENGTHS: [&str; 3] = ["max_tokens", "gen_length", "block_length"];
 
-/// What the client calls each option that it has set.
+/// The client's name of each option that it has set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names(Vec<(&'static str, String)>);
 
 impl Names {
-    /// Notes what the client calls an option.
+    /// Notes the client's name of an option; the first one is kept.
     pub fn note(&mut self, option: &'static str, told: &str) {
         if self.0.iter().all(|(known, _)| *known != option) {
             self.0.push((option, told.to_owned()));
         }
     }
 
-    /// Returns what the client calls an option, or would: options of decoding stand under `diffusion`.
+    /// Returns the client's name of an option, or the name that it would have: options of decoding are under
+    /// `diffusion`.
     pub fn of(&self, option: &str) -> String {
         let would = || if decoding().any(|field| field.name == option) { "diffusion." } else { "" };
         let told = self.0.iter().find(|(known, _)| *known == option).map(|(_, told)| told.clone());

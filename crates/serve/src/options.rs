@@ -17,7 +17,7 @@ use crate::{
 
 /// Longest time that a setting may name: a year, in seconds.
 const YEAR: u64 = 365 * 24 * 60 * 60;
-/// Most of what is counted and kept for each: connections, places.
+/// Largest count of things that each hold memory: connections, places.
 const MANY: u64 = 1_000_000;
 
 settings! {

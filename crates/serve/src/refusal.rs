@@ -1,4 +1,4 @@
-//! Refusals in the envelope that clients of OpenAI's interface read: what was found, what is expected, what to try.
+//! Refusals in the envelope that clients of OpenAI's interface read: the value found, the expected one, and a remedy.
 
 use axum::{
     body::Body,
@@ -8,7 +8,7 @@ use demask::SettingError;
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 
-/// The parameter of a refusal that is about the prompt, until it is known what the endpoint calls it.
+/// The parameter of a refusal that is about the prompt, until the endpoint replaces it by its own name.
 pub(crate) const PROMPT: &str = "(prompt)";
 /// The same of a refusal about the length of the answer, which the request did not name.
 pub(crate) const LENGTH: &str = "(length)";
@@ -213,7 +213,7 @@ impl From<demask::Error> for Refusal {
     }
 }
 
-/// Longest message: what is quoted from a request may be as long as its body.
+/// Longest message, in bytes: a quotation of a request may be as long as its body.
 const LONGEST: usize = 800;
 
 /// The beginning of a text that is too long.

@@ -181,7 +181,7 @@ fn broken(panic: Box<dyn Any + Send>) -> Response {
     Refusal::broken(&said(&*panic)).into_response()
 }
 
-/// Returns the layer that answers browsers of other origins. No header that a page may set changes what is done for it.
+/// Returns the layer that answers browsers of other origins. No header that a page may set changes its answer.
 fn cors(origins: Vec<HeaderValue>) -> CorsLayer {
     let vary = if origins.is_empty() { vec![] } else { vec![header::ORIGIN] };
     CorsLayer::new()
@@ -231,7 +231,7 @@ fn is_own(origin: &[u8], host: Option<&[u8]>) -> bool {
     named.is_some_and(|named| host.is_some_and(|host| named.eq_ignore_ascii_case(host)))
 }
 
-/// Returns a host without its port; none of what is no host with a port.
+/// Returns a host without its port; none if the text is no host with or without a port.
 fn host_name(host: &[u8]) -> Option<&[u8]> {
     // An address of version 6 is in brackets.
     let end = match host {

@@ -134,7 +134,7 @@ impl Run {
         self.choices.iter().map(of).sum::<usize>() + judged.sum::<usize>()
     }
 
-    /// Returns what is written down of the request.
+    /// Returns the request's account, from which its line of the log is written.
     pub fn account(&mut self) -> &mut Account {
         &mut self.account
     }

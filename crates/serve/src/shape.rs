@@ -103,7 +103,7 @@ impl Shape {
         chunk
     }
 
-    /// Returns what is said of how an answer was made.
+    /// Returns the object `diffusion` of an answer: its seed, its NFE and, where requested, its receipt.
     pub fn diffusion(&self, generation: &Generation, seed: u64) -> Value {
         let mut diffusion = json!({"seed": seed, "nfe": generation.receipt.decoding.nfe});
         if self.wishes.receipt {
@@ -207,7 +207,7 @@ impl Shape {
         choice
     }
 
-    /// Returns an answer's text, and what it has beside it.
+    /// Returns an answer's text, and its other parts: thoughts and calls.
     pub fn parts_of(&self, generation: &Generation) -> (String, Vec<Part>) {
         sorted(self.all_parts(generation))
     }

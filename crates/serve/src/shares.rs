@@ -1,7 +1,7 @@
 //! Something of which there is only so much, divided among keys: none takes all of it, and a part of each waits for its holder.
 //!
-//! Half of it is divided by weight, and each key's part of that is its own, taken or not. Of the other half any key takes
-//! what is free. Where there is one key alone, or none is needed, all is its own.
+//! Half of it is divided by weight, and each key's part of that is its own, taken or not. Of the other half any key
+//! takes free parts. Where there is one key alone, or none is needed, all is its own.
 
 /// Takers of something, by the number of their key.
 #[derive(Debug)]
@@ -21,12 +21,12 @@ struct Share {
     taken: usize,
 }
 
-/// What was asked for is not free.
+/// The requested amount is not free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
-    /// Beyond what the key may have: this much.
+    /// Excess over the most that the key may have.
     OfKey(usize),
-    /// Taken, or kept for other keys: this much.
+    /// Excess over the amount that is neither taken nor kept for other keys.
     OfAll(usize),
 }
 
@@ -76,7 +76,7 @@ impl Shares {
         Ok(())
     }
 
-    /// Gives back what a key has taken.
+    /// Gives back an amount that a key has taken.
     pub fn give_back(&mut self, key: usize, count: usize) {
         if let Some(share) = self.keys.get_mut(key) {
             share.taken -= count;

@@ -1,7 +1,7 @@
 //! Answers as a stream of server-sent events: each message is one line of JSON after `data: `, and the end is `[DONE]`.
 //!
-//! Named events, identifiers and comments inside of a message are what clients stumble over, so there are none. A reader
-//! that is slow gets fewer and larger messages: what was not read yet is merged where it is kept, never queued.
+//! Clients stumble over named events, identifiers and comments inside of a message, so there are none. A reader that is
+//! slow gets fewer and larger messages: unread text is merged where it is kept, never queued.
 
 use std::{
     collections::BTreeMap,
@@ -354,7 +354,7 @@ impl EventStream {
         self.shape.chunk(value)
     }
 
-    /// The chunks of what was held to the end.
+    /// Returns the chunks of the text and parts that the reader held back to the end.
     fn ended(&mut self, index: usize) -> Vec<Map<String, Value>> {
         let Some(reader) = &mut self.told[index].reader else { return Vec::new() };
         let parts = reader.end();

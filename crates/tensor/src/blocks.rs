@@ -1,6 +1,6 @@
 //! Block formats: rows cut into blocks of quantised numbers, each block with its own scales, as ggml defines them.
 //!
-//! Blocks run along a row and never cross into the next, so rows can be taken in any order. What is here is the
+//! Blocks run along a row and never cross into the next, so rows can be taken in any order. This module is the
 //! reference: one block to f32, in the order of operations of ggml's own reference code.
 
 use std::fmt;
@@ -164,8 +164,8 @@ impl BlockFormat {
     }
 }
 
-/// A block taken apart: its scales and its integers as they are stored, before anything is multiplied or subtracted. What
-/// a format lacks, and what is after its [`BlockFormat::elements`], is 0.
+/// A block taken apart: its scales and its integers as they are stored, before anything is multiplied or subtracted.
+/// Parts that a format lacks, and integers after its [`BlockFormat::elements`], are 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockParts {
     /// Bits of the IEEE halves that everything is multiplied with: scales, then minima.
@@ -427,8 +427,8 @@ fn q4_k(block: &[u8], out: &mut [f32]) {
     fours_of_256(block, scales, bytes, out, |_, _| 0);
 }
 
-/// Decodes a block like [`q4_k`], with the fifth bits between: bit `part` of byte `i` is that of number `i` of the
-/// part.
+/// Decodes a block like [`q4_k`], with the fifth bits between: bit `part` of byte `i` is the fifth bit of number `i` of
+/// the part.
 fn q5_k(block: &[u8], out: &mut [f32]) {
     let (scales, rest) = block[4..].split_at(SCALES);
     let (high, bytes) = rest.split_at(32);

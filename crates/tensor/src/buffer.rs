@@ -66,8 +66,8 @@ impl AlignedBytes {
         Some(copy)
     }
 
-    /// Gives the memory of a part back to the system, as far as it is the system's own and whole pages of it. What the part
-    /// holds from then on is unspecified: 0, or what it held before.
+    /// Gives the memory of a part back to the system, as far as it is the system's own and whole pages of it. The
+    /// contents of the part are unspecified from then on: 0, or the former ones.
     ///
     /// # Panics
     /// If the part is not inside.

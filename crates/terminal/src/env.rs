@@ -1,5 +1,5 @@
 //! Every environment variable that both programs read: declared once, with its documentation. `docs/env.md` is written
-//! from this list and that of `serve`.
+//! from this list and the one of `serve`.
 
 use std::fmt::Write;
 

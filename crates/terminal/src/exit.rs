@@ -2,7 +2,7 @@
 //!
 //! | code | meaning |
 //! |---|---|
-//! | 0 | done; also if whoever reads standard output has gone away |
+//! | 0 | done; also if the reader of standard output has gone away |
 //! | 1 | something failed |
 //! | 2 | the call was wrong |
 //! | 130 | interrupted |

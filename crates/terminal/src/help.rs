@@ -8,7 +8,7 @@ use crate::exit::usage;
 pub const MODEL: &[&str] = &["model", "family", "adapter", "adapter_use"];
 /// Shared flags that say where and in which numbers it runs.
 pub const DEVICE: &[&str] = &["device", "dtype", "quantize", "activations", "threads"];
-/// Key of what is drawn at random.
+/// The flag with the key of all randomness.
 pub const SEED: &[&str] = &["seed"];
 /// Output for programs.
 pub const JSON: &[&str] = &["json"];
@@ -161,8 +161,8 @@ pub fn refuse_unused(program: &Command, matches: &ArgMatches, pages: &[Page]) ->
     Ok(())
 }
 
-/// Returns what is wrong with a program's pages, for its tests: commands without a page, pages of none, flags that a command
-/// does not have, and more than twelve flags in `-h`.
+/// Returns the mistakes of a program's pages, for its tests: commands without a page, pages of none, flags that a
+/// command does not have, and more than twelve flags in `-h`.
 pub fn mistakes(program: &Command, pages: &[Page]) -> Vec<String> {
     let (mut found, mut seen) = (Vec::new(), Vec::new());
     look(program, "", pages, &mut seen, &mut found);

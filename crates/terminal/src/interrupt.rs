@@ -24,7 +24,7 @@ pub fn install() -> anyhow::Result<()> {
     })?)
 }
 
-/// Leaves it to whoever looks at [`count`] what a second request to stop means.
+/// Leaves the meaning of a second request to stop to the code that reads [`count`].
 pub fn take_over() {
     TAKEN_OVER.store(true, Ordering::SeqCst);
 }
@@ -56,7 +56,7 @@ pub fn requested() -> bool {
     REQUESTED.load(Ordering::SeqCst) > 0
 }
 
-/// Goes on as if the user had not asked to stop: what was under way has stopped.
+/// Clears the user's requests to stop, once the work under way has stopped.
 pub fn forget() {
     REQUESTED.store(0, Ordering::SeqCst);
 }

@@ -1,8 +1,8 @@
-//! What the programs `demask` and `demask-lab` share on a terminal: parse, resolve settings, load, print.
+//! Common code of the programs `demask` and `demask-lab` on a terminal: parse, resolve settings, load, print.
 //!
-//! [`args`] is what was typed, [`settings`] what it means. Everything that reaches standard output goes through [`output`],
-//! every error through [`exit`], every environment variable through [`mod@env`]. A program says in [`Program`] what is its
-//! own.
+//! [`args`] is the typed command line, [`settings`] its meaning. Everything that reaches standard output goes through
+//! [`output`], every error through [`exit`], every environment variable through [`mod@env`]. [`Program`] has the parts
+//! in which a program differs.
 #![forbid(unsafe_code)]
 
 pub mod args;

@@ -32,7 +32,7 @@ impl From<String> for Source {
 }
 
 impl Source {
-    /// Returns what it is named; none: the built-in model.
+    /// Returns its name; none: the built-in model.
     pub fn name(&self) -> Option<&str> {
         self.0.model.as_deref()
     }
@@ -102,12 +102,13 @@ impl Source {
     }
 }
 
-/// What is known of a model without its weights.
+/// Returns the survey of a model: its facts without its weights.
 pub fn surveyed(name: &str, screen: Screen) -> anyhow::Result<Survey> {
     answered(survey(name, &env::hub(), &mut fetching(screen)))
 }
 
-/// What a hub gave, unless Ctrl-C was pressed meanwhile; lists of files say which of them fit in the memory.
+/// Returns a hub's answer, unless Ctrl-C was pressed meanwhile. Errors that list files say which of them fit in the
+/// memory.
 pub fn answered<T>(fetched: Result<T, HubError>) -> anyhow::Result<T> {
     interrupt::check()?;
     Ok(fetched.map_err(|error| match free_memory() {

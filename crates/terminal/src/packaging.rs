@@ -1,4 +1,4 @@
-//! `completions` and `man`: what a package installs beside a program, made from its own parser.
+//! `completions` and `man`: files that a package installs with a program, made from its own parser.
 
 use std::{
     io::{self, Write},

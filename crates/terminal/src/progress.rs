@@ -36,7 +36,7 @@ impl Bar {
         Self(Some(bar))
     }
 
-    /// Replaces what it is about.
+    /// Replaces the bar's message.
     pub fn tell(&self, what: &str) {
         if let Some(bar) = &self.0 {
             bar.set_message(what.to_owned());

@@ -1,4 +1,4 @@
-//! Room for a model: what it takes of the memory and of the disk, before its weights are fetched.
+//! Room for a model: the memory and the disk that it takes, compared with the free ones before its weights are fetched.
 
 use std::path::{Path, PathBuf};
 
@@ -58,7 +58,7 @@ pub struct DiskTooSmall {
 }
 
 impl<'a> Room<'a> {
-    /// Compares what a survey found with this machine; without a checkpoint nothing is known of memory.
+    /// Compares a survey's findings with this machine. Without a checkpoint the needed memory is unknown.
     ///
     /// # Errors
     /// If the device cannot be used.

@@ -24,13 +24,13 @@ use crate::{
 pub struct Settings {
     /// Model to load.
     pub source: Source,
-    /// Records whether a flag names the model: the environment's gives way to what a command names otherwise.
+    /// Records whether a flag names the model. A model that a command takes from elsewhere overrides the environment's.
     pub names_model: bool,
     /// Device to run on; not yet compared with the machine.
     device: DeviceOptions,
     /// Key of all randomness.
     pub seed: u64,
-    /// Records whether a flag says what it is.
+    /// Records whether a flag gives the seed.
     pub names_seed: bool,
     /// Destination of each kind of output.
     pub screen: Screen,
@@ -82,7 +82,8 @@ impl Settings {
         })
     }
 
-    /// Draws a seed for answers at a temperature above 0, unless a flag says what it is, and returns what to say of it.
+    /// Draws a seed for answers at a temperature above 0, unless a flag gives it. Returns a message with the drawn
+    /// seed; none if none was drawn.
     pub fn draw_seed(&self, options: &mut Options) -> Option<String> {
         if self.names_seed {
             return None;
@@ -139,8 +140,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads the arguments of `generate`, the prompt's file and what was piped. What no flag says is as the answer of a receipt
-    /// had it, if there is one.
+    /// Reads the arguments of `generate`, the prompt's file and the piped text. Options without a flag are the
+    /// receipt's, if there is one.
     pub fn resolve(args: &GenerateArgs, settings: &Settings, like: Option<&Like>) -> anyhow::Result<Self> {
         let mut options = generate_options(&args.decode, settings.seed)?;
         if let Some(like) = like {
@@ -180,7 +181,7 @@ pub fn open_beside(source: &Source, guide: Option<&Source>, screen: Screen) -> a
     })
 }
 
-/// The prompt in the one form in which it was given, with what was piped after it.
+/// Returns the prompt in the one form in which it was given, followed by the piped text.
 fn prompt(args: &GenerateArgs, screen: Screen) -> anyhow::Result<Prompt> {
     let given = [
         ("the argument", args.prompt.is_some()),
@@ -218,7 +219,7 @@ fn prompt(args: &GenerateArgs, screen: Screen) -> anyhow::Result<Prompt> {
     })
 }
 
-/// The text of the prompt: what was typed or named, what was piped, or the first and after it the second.
+/// Returns the text of the prompt: the typed or named one, the piped one, or the first followed by the second.
 fn whole_text(args: &GenerateArgs, screen: Screen) -> anyhow::Result<String> {
     let typed = args.prompt.as_ref().or(args.prompt_text.as_ref());
     let named = typed.map(Path::new).filter(|text| texts::is_standard_input(text)).or(args.prompt_file.as_deref());
@@ -275,7 +276,7 @@ pub fn refuse_logprobs(options: &Options, shown: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses a deadline where what is found must not depend on the clock.
+/// Refuses a deadline where the findings must not depend on the clock.
 pub fn refuse_deadline(options: &Options) -> anyhow::Result<()> {
     if options.deadline_ms.is_some() {
         return Err(usage("--deadline-ms ends answers by the clock, in generate and chat: omit it"));

@@ -40,12 +40,13 @@ pub fn read_file(path: &Path) -> anyhow::Result<String> {
     File::open(path).and_then(bounded).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Reads what was piped to a command: a text of its own, or one beside another if that is what `beside` says. None where there
-/// is no text.
+/// Reads the text that was piped to a command: the only one, or a second one if `beside` is set. None where there is no
+/// text.
 ///
-/// Where nothing else is given, all that is no terminal may have it. Beside another text only a pipe or a file counts: many
-/// programs start others with a socket or a device that is never written to. A pipe is read to its end, whatever that takes, since
-/// without its text the answer would be another; a line says what it waits for.
+/// The only text is read from any standard input that is no terminal. A second text is read from a pipe or a file
+/// alone: many programs start others with a socket or a device that is never written to. A pipe is read to its end,
+/// however long that takes, since without its text the answer would be another. A line on standard error names the
+/// wait.
 ///
 /// # Errors
 /// As [`read`].

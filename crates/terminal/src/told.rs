@@ -85,7 +85,7 @@ pub fn told(costs: &Costs, Beside { hoped, machine }: &Beside) -> String {
     text
 }
 
-/// A row of a table: what it is, and its cell for a network.
+/// A row of a table: its name, and its cell for a network.
 type Row = (&'static str, fn(&NetworkEstimate) -> String);
 
 const ROWS: &[Row] = &[
@@ -123,7 +123,7 @@ fn table(columns: &[(&str, &NetworkEstimate)], machine: Option<&Machine>) -> Str
     aligned(&cells)
 }
 
-/// Returns what the seconds mean, and from where on diffusion takes fewer than autoregression.
+/// Returns the meaning of the seconds, and the tokens per NFE from which on diffusion takes fewer than autoregression.
 fn at_least(costs: &Costs, machine: &Machine) -> String {
     let mut text = format!(
         "time: what multiplying ({} TFLOP/s) and reading ({} GB/s) take on this machine\n",

@@ -176,11 +176,11 @@ pub struct DecodingDefaults {
     pub confidence: ConfidenceOf,
     /// Estimate of how probable a text is.
     pub likelihood: LikelihoodConventions,
-    /// Sets whether the last position of what is asked for is fixed from the start, and seen by all rows: the padding, or
+    /// Sets whether the last requested position is fixed from the start, and seen by all rows: it is the padding, or
     /// the text's end where there is none.
     pub reserves_end: bool,
-    /// Positions of a response without a given length: what the family's authors evaluate or show their models with.
-    /// Each family's value has its source beside it.
+    /// Positions of a response without a given length: those with which the family's authors evaluate or show their
+    /// models. Each family's value cites its source.
     pub gen_length: usize,
     /// The authors' sampler, where it decodes if nobody says how; none where the engine recommends methods.
     pub sampler: Option<SamplerDefaults>,

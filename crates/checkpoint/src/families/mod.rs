@@ -1,7 +1,7 @@
 //! Model families: everything that is known about one is a [`Family`] in a file of its own, and a line in [`FAMILIES`].
 //!
-//! What the engine does not compute is refused by a family's parser, never ignored: a wrong answer would look like a bad
-//! model.
+//! A family's parser refuses every feature that the engine does not compute, and ignores none: a wrong answer would
+//! look like a bad model.
 
 mod a2d;
 mod bounds;

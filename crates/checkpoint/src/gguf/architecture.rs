@@ -125,7 +125,8 @@ fn family(file: &File<'_>, keys: &Keys<'_>) -> Result<&'static Family, Checkpoin
     }
 }
 
-/// Reads the experts of a family that has them. What converters write beside the numbers must be what the family computes.
+/// Reads the experts of a family that has them. The other keys that converters write must agree with the family's
+/// computation.
 fn experts(keys: &Keys<'_>, family: &Family) -> Result<Option<Experts>, CheckpointError> {
     let refused = |key: &str, found: &dyn std::fmt::Display| {
         let what = format!("{} {found} for this architecture", keys.key(key));

@@ -29,7 +29,7 @@ const UNUSED: u64 = 5;
 /// The tokenizer of a file, and which of its tokens are no ordinary text.
 pub(super) struct Vocabulary {
     pub tokenizer: Tokenizer,
-    /// Ids of control tokens, and of those that users defined; nothing, if the file does not say of any token what it is.
+    /// Ids of control tokens, and of those that users defined; none if the file gives no token's kind.
     marked: Option<BTreeSet<u32>>,
 }
 

@@ -289,8 +289,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Appends to a part what it lacks. A hub, or a proxy before it, may send the whole file instead of its rest: then the
-    /// part begins again.
+    /// Appends the missing bytes to a part. A hub, or a proxy before it, may send the whole file instead of its rest:
+    /// then the part begins again.
     fn transfer(
         &self,
         expected: &Expected<'_>,

@@ -79,7 +79,7 @@ impl<'a> Remote<'a> {
         Self { kind, id, options, agent: agent(options) }
     }
 
-    /// Asks for an address, or for a part of what is there (the first byte, and perhaps the last). `revision` is for
+    /// Asks for an address, or for a part of its contents (the first byte, and perhaps the last). `revision` is for
     /// messages.
     pub(super) fn get(
         &self,

@@ -1,20 +1,20 @@
 //! Words of people in a rendered prompt, found by rendering it again with marks.
 //!
-//! The idea: the prompt is what the template makes of the conversation as it is. Marks never change it: another rendering
-//! is used where it is the same text but for marks. In that one the characters of messages are marked, so what is marked in
-//! the prompt is people's. Tokens that both the template and a message spell (`</think>`) have the same marks in both, since
-//! the template may look for them; each of their places in the template is marked alone, too, and where such marks come out
-//! in the prompt, the template wrote it. All the rest of what is marked is people's. A template that looks at letters in
-//! messages gets marks in the place of signs alone, and one that looks at signs leaves only the second way: all that it is
-//! not seen to write is people's.
+//! The idea: the prompt is the template's rendering of the conversation as it is. Marks never change it: another
+//! rendering is used where it is the same text but for marks. In that one the characters of messages are marked, so the
+//! marked ones in the prompt are people's. Tokens that both the template and a message spell (`</think>`) have the same
+//! marks in both, since the template may look for them; each of their places in the template is marked alone, too, and
+//! where such marks come out in the prompt, the template wrote it. All other marked characters are people's. A template
+//! that looks at letters in messages gets marks in the place of signs alone, and one that looks at signs leaves only
+//! the second way: all that it is not seen to write is people's.
 
 use std::ops::Range;
 
 use super::{Message, as_they_are, engine::TemplateError};
 use crate::said::{Hidden, Marks, Rendered, places};
 
-/// Makes people's words into what the template gets in their place; the second argument says that they are a role or the
-/// name of a field.
+/// Turns people's words into the text that the template gets in their place; the second argument is set for a role or
+/// the name of a field.
 pub(super) type Words<'a> = dyn Fn(&str, bool) -> String + 'a;
 /// Renders a source with the texts of special tokens, and with people's words as the function makes them.
 type Run<'a> = dyn Fn(&str, &[String], &Words<'_>) -> Result<String, TemplateError> + 'a;

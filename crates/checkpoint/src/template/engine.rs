@@ -24,8 +24,8 @@ use crate::guard::guarded;
 /// Most signs of the two operators whose chains take time or stack in proportion to more than their length.
 const MOST_TILDES: usize = 4096;
 const MOST_HYPHENS: usize = 64 << 10;
-/// Room for the deepest tree of the longest source and for the deepest value of the largest budget, and what a process has
-/// left whose memory is limited.
+/// Room for the deepest tree of the longest source and for the deepest value of the largest budget, and a smaller one
+/// for a process whose memory is limited.
 const ROOMS: [Room; 2] = [Room { stack: 64 << 20, share: 1 }, Room { stack: 2 << 20, share: 32 }];
 
 /// Reason why a template gave no text.

@@ -159,7 +159,8 @@ impl Conversation<'_> {
         self.chat.heard(message, answer);
     }
 
-    /// Ends an answer early. What was read of it is part of the conversation, so that the next message may be about it.
+    /// Ends an answer early. Its part that was read belongs to the conversation, so that the next message may be about
+    /// it.
     fn stop(&mut self, message: &str, error: anyhow::Error) -> anyhow::Result<()> {
         let seen = self.show.stop()?;
         if !is_interruption(&error) {

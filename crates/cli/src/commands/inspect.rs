@@ -1,4 +1,4 @@
-//! `demask inspect`: what a model directory holds, weights not loaded.
+//! `demask inspect`: the contents of a model directory, weights not loaded.
 
 use std::collections::BTreeSet;
 

@@ -96,7 +96,7 @@ fn has_begun(place: &Path) -> bool {
     blobs.into_iter().any(|entry| is_part(&entry)) || commits.any(|commit| has_weights(&commit.path()))
 }
 
-/// Returns the models of a branch: that of the directory, or each in GGUF files.
+/// Returns the models of a branch: each one in GGUF files, and the directory's own.
 fn of_branch(id: &str, branch: &str, place: &Path) -> Vec<(String, Option<PathBuf>)> {
     let suffix = if branch == "main" { String::new() } else { format!("@{branch}") };
     let commit = fs::read_to_string(place.join("refs").join(branch)).ok();

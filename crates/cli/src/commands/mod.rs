@@ -17,7 +17,7 @@ use crate::{
     settings::Settings,
 };
 
-/// Does what was asked for.
+/// Runs the command that the arguments name.
 pub fn run(Cli { mut shared, command: asked }: Cli) -> anyhow::Result<()> {
     if let Some(location) = asked.location() {
         name_model(&mut shared, location)?;

@@ -33,7 +33,8 @@ pub fn run(screen: Screen, args: &PullArgs) -> anyhow::Result<()> {
     Ok(output::line(&path)?)
 }
 
-/// Fetches what is not here. A model that does not fit in the memory is fetched all the same, for another machine perhaps.
+/// Fetches the missing files of a model. A model that does not fit in the memory is fetched all the same, for another
+/// machine perhaps.
 fn fetch(name: &str, screen: Screen) -> anyhow::Result<ModelFiles> {
     let found = surveyed(name, screen)?;
     if found.missing_files == 0 {

@@ -148,7 +148,7 @@ fn until_stopped(server: Server, model: Model, manager: &mut Manager, asked: imp
     }
 }
 
-/// Says what a server that is to stop waits for.
+/// Returns a message with the number of answers that a stopping server waits for.
 fn waiting(counters: &EngineCounters) -> String {
     // The counts are those after the last forward, before which a request may not have been there.
     match (counters.totals.running + counters.totals.waiting).max(1) {
@@ -157,7 +157,7 @@ fn waiting(counters: &EngineCounters) -> String {
     }
 }
 
-/// Reads what a file says of the model and of the server.
+/// Reads a file's settings of the model and of the server.
 fn add_file(path: &Path, model: &mut Layered<LoadOptions>, server: &mut Layered<ServeOptions>) -> anyhow::Result<()> {
     let text = plain::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     for entry in (Reader { path, text: &text }).parse()?.entries() {
@@ -169,8 +169,8 @@ fn add_file(path: &Path, model: &mut Layered<LoadOptions>, server: &mut Layered<
     Ok(())
 }
 
-/// The keys of the file, and the one of the environment. What was to hold keys and holds none is refused: it would open the
-/// server to everybody.
+/// Returns the keys of the file, and the one of the environment. A file or variable without a key is refused: it would
+/// open the server to everybody.
 fn keys(options: &ServeOptions) -> anyhow::Result<Keys> {
     let mut keys = match &options.api_key_file {
         Some(path) => {
@@ -201,7 +201,8 @@ mod tests {
     use super::*;
     use crate::output::Screen;
 
-    /// Serves a model with these faults until it ends by itself, and asks once; what the client got, and how it ended.
+    /// Serves a model with these faults until it ends by itself, and asks once. Returns the client's response, and the
+    /// server's result.
     fn served(faults: Faults) -> (String, anyhow::Result<()>) {
         let model = Model::demo().unwrap().with_faults(faults);
         let service = Service::new(&model, ServiceConfig::default());

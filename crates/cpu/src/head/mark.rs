@@ -1,7 +1,7 @@
 //! Marks by which threads inform each other about a row while they reduce its tiles.
 //!
-//! What a thread sees of it is chance, and decides nothing but how much is looked at in vain: a bound is never above what
-//! the row reaches in the end.
+//! The moment at which a thread sees a mark is chance. It changes the amount of needless work, never the result: a
+//! bound is never above the row's final value.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 

@@ -146,7 +146,7 @@ pub(super) struct Stored<'a> {
 
 impl Stored<'_> {
     /// Answers what `asked` asks beyond what its tiles tell: a token and a distribution. Shares are found first, of all
-    /// tokens; then forbidden ones are struck out, and what is left is chosen from.
+    /// tokens. Then forbidden ones are struck out, and the token is chosen among the others.
     fn answer(
         mut self,
         isa: Isa,

@@ -1,8 +1,8 @@
 //! Best token, second best, and the sums of a row of logits that its probabilities and its entropy are made of.
 //!
 //! A row is cut into tiles of fixed length, so that several threads can share one row and no logit need be kept: the
-//! tiles' results are then put together in ascending order. A tile is what the epilogue of a product sees of a row at
-//! least, whatever the number of rows and threads.
+//! tiles' results are then put together in ascending order. A tile is the smallest part of a row that the epilogue of a
+//! product sees, whatever the number of rows and threads.
 
 use demask_tensor::Number;
 

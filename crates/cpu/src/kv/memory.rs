@@ -39,7 +39,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Grants `needed` bytes without another reading: while this one is fresh, and only a quarter of what it leaves, since
+    /// Grants `needed` bytes without another reading: while this one is fresh, and at most a quarter of its rest, since
     /// others take memory, too.
     fn grant(&mut self, needed: u64, now: Instant) -> bool {
         let granted = now.duration_since(self.at) < FRESH && needed <= self.rest / 4;
@@ -76,9 +76,9 @@ pub(crate) fn refused(bytes: usize) -> OutOfMemory {
     OutOfMemory { needed: bytes as u64, available: available() }
 }
 
-/// Bytes of memory that this process may still take: what the system would give without swapping and what control groups
-/// allow, without what was promised and not written yet, and what the limits of the process (`ulimit -d`, `ulimit -v`)
-/// leave, which count what is mapped. As many as there can be where nothing is known.
+/// Returns the bytes of memory that this process may still take, the least of three: the memory that the system gives
+/// without swapping and the rest of control groups, both less the pages promised and not written yet, and the rest of
+/// the process's limits (`ulimit -d`, `ulimit -v`), which count mapped memory. `u64::MAX` where none is known.
 pub fn available() -> u64 {
     let system = system("MemAvailable:");
     #[cfg(target_os = "macos")]

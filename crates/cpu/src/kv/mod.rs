@@ -161,8 +161,8 @@ impl KvStore {
         self.layout.weave
     }
 
-    /// Appends `count` pages; on failure none. Their residuals are zeros: stored guidance reads those of rows that were never
-    /// predicted. K, V and increments hold what was written last.
+    /// Appends `count` pages; on failure none. Their residuals are zeros: stored guidance reads those of rows that were
+    /// never predicted. K, V and increments keep their last written values.
     pub(crate) fn allocate(&mut self, count: usize, kind: PageKind, pages: &mut Vec<u32>) -> Result<(), OutOfMemory> {
         let length = self.page_bytes(kind);
         self.pages.allocate(count, (kind, length), self.layout.residual_at(kind)..length, pages)

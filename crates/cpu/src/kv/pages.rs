@@ -15,8 +15,8 @@ use super::memory;
 const SLAB: usize = 16 << 20;
 /// Most pages of a slab that are mapped beyond those that are wanted.
 const MOST_SPARE: usize = 64;
-/// Bytes of free pages that keep their memory, for requests that come one after the other: what is released beyond that goes
-/// back to the system.
+/// Bytes of free pages that keep their memory, for requests that come one after the other. The memory of further
+/// released pages goes back to the system.
 const WARM: usize = 64 << 20;
 
 /// Pages of one model.
@@ -124,7 +124,7 @@ impl PageMemory {
         number
     }
 
-    /// Maps a slab for at least this number of pages: what it has beyond them takes no memory before it is used.
+    /// Maps a slab for at least this number of pages. Further pages take no memory before they are used.
     fn map(&mut self, count: usize, kind: PageKind, length: usize) -> Result<(), OutOfMemory> {
         let size = |count: usize| count.saturating_mul(length);
         let mapped = [count.max((SLAB / length.max(1)).min(MOST_SPARE)), count]

@@ -1,7 +1,7 @@
 //! Tile products of bf16: 16 rows times 16 outputs over a depth of 32 in one instruction.
 //!
-//! Bytes are multiplied by dot products on this tier too: a group has scales of its own after 32 inputs, half of what a tile
-//! takes, and integer sums would leave the tiles after each.
+//! Bytes are multiplied by dot products on this tier too: each group of 32 inputs, half of a tile's, has its own
+//! scales, and integer sums would leave the tiles after each group.
 //!
 //! Four tiles of sums (two of rows times a pair of panels) stay in registers while two tiles of inputs and two of
 //! weights pass by. Inputs are tiles as they lie, 16 rows of 64 bytes; panels are tiles as they were packed, 16 pairs
@@ -104,8 +104,8 @@ unsafe fn accumulate_in<const MOST: usize>(block: &Block) {
 }
 
 /// Place in a pair of panels that is read next after a block of the depth, and how many lines of either panel each step
-/// fetches of it: all tiles of rows together as much as they multiply. A single tile, which reads weights at the pace of
-/// memory, fetches what it reads itself a little later: a block ahead, a stream stops and starts anew.
+/// fetches of it: all tiles of rows together as much as they multiply. A single tile, which reads weights at the pace
+/// of memory, fetches the weights that it reads itself a little later: a block ahead, a stream stops and starts again.
 #[inline(always)]
 fn ahead(block: &Block, group: usize, start: usize, tiles: usize) -> (*const u8, usize) {
     let pair =

@@ -1,8 +1,8 @@
 //! Matrix products of bf16 on ARM: two rows times two outputs over four inputs in one instruction.
 //!
-//! Up to eight rows meet eight outputs at a time, in sixteen registers of sums; fewer rows meet more outputs. Rows come in
-//! pairs; the last of an odd number is paired with itself, and what the second of them becomes is never looked at. The
-//! instruction rounds each pair of products, and flushes numbers below the normal range to zero.
+//! Up to eight rows meet eight outputs at a time, in sixteen registers of sums; fewer rows meet more outputs. Rows come
+//! in pairs; the last of an odd number is paired with itself, and the second result is never read. The instruction
+//! rounds each pair of products, and flushes numbers below the normal range to zero.
 
 #![expect(
     clippy::cast_ptr_alignment,

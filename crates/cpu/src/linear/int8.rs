@@ -15,8 +15,8 @@
 //! # Weights
 //!
 //! Byte dot products multiply bytes without a sign with bytes that have one. Weights are the former, as
-//! [`integers`](super::integers) lays them out: eight bits are the integer plus 128. With each group of inputs stands -128
-//! times their sum: integer sums begin there, and what was added to the weights costs nothing.
+//! [`integers`](super::integers) lays them out: eight bits are the integer plus 128. Each group of inputs stores -128
+//! times their sum: integer sums begin there, and the offset of the weights costs nothing.
 
 use std::fmt;
 

@@ -35,8 +35,8 @@ pub(super) struct Kernel {
     pub(super) weight: WeightFormat,
     /// Rows that it multiplies at a time.
     pub(super) row_tile: usize,
-    /// Depth of a block, a multiple of every padding: what is multiplied before the next panels' turn, so that the
-    /// inputs of a block stay in the second-level cache, and the panels of a pair in the first if possible.
+    /// Depth of a block, in inputs, a multiple of every padding: the part that is multiplied before the next panels'
+    /// turn. The inputs of a block stay in the second-level cache, and the panels of a pair in the first if possible.
     pub(super) depth_block: usize,
     /// Depth of a block for many rows: a deeper one means that sums rest in memory less often. With few rows weights
     /// come from memory at a pace that counts, and short blocks ask for them more evenly.
@@ -247,8 +247,8 @@ impl Block {
         }
     }
 
-    /// A tile that fetches its share of what comes next while it multiplies. Prefetchers of the hardware stop at the end
-    /// of a memory page, and know nothing of what is read once in many thousand cycles.
+    /// A tile that fetches its share of the next weights while it multiplies. Prefetchers of the hardware stop at the
+    /// end of a memory page, and miss weights that are read once in many thousand cycles.
     #[inline(always)]
     fn fetching(&self, tile: Self, group: usize, (index, count): (usize, usize), steps: usize) -> Self {
         let pair = GROUP * self.panel_stride;

@@ -76,7 +76,7 @@ impl Compiler {
         fs::rename(&unfinished, library).map_err(|error| failed(format!("{}: {error}", library.display())))
     }
 
-    /// Runs the compiler with some options, of which the last is followed by what it makes, and that by what it reads.
+    /// Runs the compiler with some options, followed by the path of its output and the path of its source.
     fn run<'a>(&self, options: impl IntoIterator<Item = &'a OsStr>, made: &Path, from: &Path) -> Result<(), GpuError> {
         let failed = |message: String| GpuError::Call { call: "emulator", message };
         let output = Command::new(&self.program).args(options).arg(made).arg(from).output();
@@ -90,8 +90,8 @@ impl Compiler {
     }
 }
 
-/// Options of the compiler. Fused sums are library calls, and slow, unless the processor may be used for them. Checks of
-/// alignment call what the emulated header has for them.
+/// Options of the compiler. Fused sums are library calls, and slow, unless the processor may be used for them. Checks
+/// of alignment call functions of the emulated header.
 fn options() -> Vec<&'static str> {
     let mut options = vec!["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fsanitize=alignment"];
     options.extend(["-ffp-contract=off", "-fno-strict-aliasing"]);

@@ -264,8 +264,8 @@ impl<G: Gpu> Queue<G> {
         }
     }
 
-    /// Goes on launch by launch, for good, when graphs were refused: they save time and nothing else. A device that does
-    /// not work any more says so to whoever waits for it, and that is an error.
+    /// Goes on launch by launch, for good, when graphs were refused: they save time and nothing else. A device that
+    /// does not work any more fails the next wait for it, and that is an error.
     fn do_without_graphs(&mut self, refused: &GpuError) {
         self.records = false;
         let waited = self.gpu.wait();

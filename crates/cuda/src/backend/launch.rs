@@ -1,8 +1,8 @@
 //! A launch on its way to the device: one buffer, one upload a step.
 //!
-//! Counts stand at its beginning, at fixed places; arrays follow, each with room for its bucket, so that launches of one
-//! bucket have every array at the same place and their commands are equal to the byte. What is read back of a launch
-//! stands in the same manner in a buffer of its own: see [`Answers`].
+//! Counts are at its beginning, at fixed places; arrays follow, each with room for its bucket, so that launches of one
+//! bucket have every array at the same place and their commands are equal to the byte. The arrays that are read back
+//! have their own buffer of the same form: see [`Answers`].
 
 use demask_step::{Drift, HeadRequest};
 use demask_tensor::{HeadLaunch, Launch, NO_ROW, Rows};
@@ -287,8 +287,8 @@ impl Taken {
         assert!(has_room, "a probe keeps as many rows as it has, or fewer");
     }
 
-    /// Head rows, what is asked of them, and all tokens that are named: those to judge first, so that a row's are at the
-    /// same place in this list and among the answers.
+    /// Appends the head rows, their requests, and all tokens that these name. Tokens to judge come first, so that a
+    /// row's are at the same place in this list and among the answers.
     fn take_head(&mut self, head: &HeadLaunch) {
         self.asked.clear();
         let (mut next_top, mut next_judged) = (0, 0);

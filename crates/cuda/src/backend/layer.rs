@@ -209,8 +209,8 @@ impl<G: Gpu> Step<'_, G> {
         self.queue.push(rows::normalise(dtype, room), &args);
     }
 
-    /// See [`demask_tensor::Backend::qkv`]: rows are normed once for each distinct set of rows, and what is projected of
-    /// a set is one launch.
+    /// See [`demask_tensor::Backend::qkv`]: rows are normed once for each distinct set of rows, and all projections of
+    /// a set that are kept in the same number format are one launch.
     pub(super) fn qkv(&mut self, layer: usize, weights: &QkvWeights<'_, CudaBackend<G>>, rows: QkvRows, kv: &Pages<G>) {
         let projections = projections(weights);
         let sets = [rows.query, rows.key, rows.value];

@@ -1,9 +1,9 @@
 //! The CUDA backend: the operations of [`demask_tensor::Backend`] put together.
 //!
 //! An operation adds launches to a list; the list runs at the end of the step, as a graph if the same was run before.
-//! What differs from step to step is in the launch's own buffer, which is uploaded once; what the head answers is
-//! downloaded once. Operations cannot fail: the first error stays, nothing is run any more, and
-//! [`Backend::finish`] tells it.
+//! The data that differs from step to step is in the launch's own buffer, which is uploaded once. The head's answers
+//! are downloaded once. Operations cannot fail: the first error stays, nothing is run any more, and [`Backend::finish`]
+//! returns it.
 
 mod commands;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Shapes that the kernels cannot take, known before anything is loaded.
 //!
-//! What is not named here is handled: inputs are padded to whole slabs, matrices and lists end where they like, queries
-//! of any group share a K/V head.
+//! The kernels take all shapes that are not named here: inputs are padded to whole slabs, matrices and lists have any
+//! length, queries of any group share a K/V head.
 
 use demask_tensor::{AttentionShape, Dtype, WorkspaceShape};
 

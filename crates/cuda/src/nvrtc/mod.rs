@@ -48,8 +48,8 @@ impl fmt::Display for Target {
     }
 }
 
-/// Capabilities of boards (Tegra), whose machine code is for them alone: that of cards does not run on them, and theirs not
-/// on cards.
+/// Capabilities of boards (Tegra), whose machine code is for them alone: the code of cards does not run on them, and
+/// theirs not on cards.
 const BOARDS: [u32; 4] = [72, 87, 101, 110];
 
 impl Target {

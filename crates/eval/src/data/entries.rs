@@ -1,4 +1,4 @@
-//! Files to entries: which format a file has, and what is read of it.
+//! Reader of data files: it recognizes the format of a file and returns its entries.
 
 use std::{
     fmt::Display,

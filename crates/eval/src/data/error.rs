@@ -53,7 +53,7 @@ pub enum DataError {
         /// Most that is read.
         limit: u64,
     },
-    /// An entry without what the task needs.
+    /// An entry that lacks a field which the task needs.
     #[error("{path}, entry {entry}: {field}; this is no file of {task}, or of another release of it")]
     Entry {
         /// File.
@@ -65,7 +65,7 @@ pub enum DataError {
         /// The field.
         field: FieldError,
     },
-    /// No problem is about what is asked for.
+    /// No problem has the requested subject.
     #[error("{task} has no problems about {subject:?}; it has: {known}")]
     Subject {
         /// Task.
@@ -100,7 +100,7 @@ pub enum DataError {
 }
 
 impl DataError {
-    /// Reports whether the call itself was wrong (exit code 2), not what it reads (exit code 1).
+    /// Reports whether the call itself was wrong (exit code 2), not the data that it reads (exit code 1).
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::Subject { .. } | Self::NoExemplars { .. } | Self::TooFewExemplars { .. })
     }

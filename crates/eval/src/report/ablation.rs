@@ -18,7 +18,7 @@ pub type Traits = Vec<Trait>;
 pub struct Trait {
     name: &'static str,
     value: String,
-    /// Records whether it is what the method does if nobody says anything.
+    /// Records whether the value is the method's default.
     default: bool,
 }
 

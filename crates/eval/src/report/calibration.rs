@@ -1,4 +1,5 @@
-//! Calibration of decisions: whether what a model holds for probable comes true as often as it says.
+//! Calibration of decisions: compares the probability that a model gives its choices with the share of them that is
+//! right.
 
 use serde::{Deserialize, Serialize};
 

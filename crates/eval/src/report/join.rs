@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// A directory without what a report needs.
+    /// A directory without a readable outline of a report.
     #[error(
         "{} has no results to report ({OUTLINE}: {error}): name directories that `eval` wrote with `out`, by this version",
         directory.display()

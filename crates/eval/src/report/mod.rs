@@ -166,7 +166,7 @@ impl Numbers {
         Ok(Self { heading, model, device, tasks, rows, again: again(evaluation)?, pairs: Vec::new(), made })
     }
 
-    /// The same with what a report has beside its tables.
+    /// Returns the numbers of an evaluation, with the extras that a report has besides its tables.
     ///
     /// # Errors
     /// If a receipt cannot be read.
@@ -185,7 +185,8 @@ impl Numbers {
         self.rows.iter().filter(move |row| row.task == task.name)
     }
 
-    /// Warnings about what the numbers hide: rows of which many answers were cut, each with what to try.
+    /// Returns warnings about numbers that mislead: rows with many cut answers, and baselines whose repeated items took
+    /// another time. Each warning ends with advice.
     pub fn warnings(&self) -> Vec<String> {
         let cut = self.rows.iter().filter(|row| row.cut > CUT_AT_MOST);
         let cut = cut.map(|row| {
@@ -216,7 +217,7 @@ impl Numbers {
         (!told.is_empty()).then(|| format!("Rows took turns. Baselines beside themselves: {}.", told.join(", ")))
     }
 
-    /// Returns what a reader of seconds and operations must know of prefixes; nothing where none can be kept.
+    /// Returns a note on how shared prefixes change seconds and operations; none where no row can keep prefixes.
     pub fn about_prefixes(&self) -> Option<&'static str> {
         let any = |shared| self.rows.iter().any(|row| row.prefix_cache == Some(shared));
         match (any(true), any(false)) {

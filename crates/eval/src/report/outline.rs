@@ -49,7 +49,7 @@ pub struct TaskInfo {
     /// Fingerprint of its data.
     #[serde(default)]
     pub data: String,
-    /// What a reader must know of the choice of its items, in a sentence; empty if nothing.
+    /// A sentence on the choice of its items; empty if the choice needs no remark.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }

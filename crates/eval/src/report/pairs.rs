@@ -1,4 +1,4 @@
-//! Every row against every other: what a table says of two rows neither of which is the baseline.
+//! Comparisons of every row with every other one, also of two rows neither of which is the baseline.
 
 use demask_figures::short;
 use serde::{Deserialize, Serialize};

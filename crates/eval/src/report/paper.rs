@@ -259,7 +259,8 @@ fn csv(columns: &[&Column], rows: &[&Summary]) -> String {
     table.csv()
 }
 
-/// A LaTeX table with rules of booktabs: in bold what is best, or as good as far as the best one's interval tells.
+/// A LaTeX table with rules of booktabs: in bold the best value, and those that the best one's interval does not tell
+/// from it.
 fn latex(columns: &[&Column], rows: &[&Summary], title: &str, label: &str) -> String {
     let best: Vec<Vec<bool>> = columns.iter().map(|column| column.best(rows)).collect();
     let places: String =

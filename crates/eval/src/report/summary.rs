@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{Record, run::Table};
 
-/// One run on one task. What is undefined, like tokens per second of a run that decoded no token, is absent.
+/// One run on one task. A value that is undefined, like tokens per second of a run that decoded no token, is absent.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// The task.
@@ -263,7 +263,7 @@ pub fn summarise(evaluation: &Evaluation) -> Result<Vec<Summary>, ReportError> {
     Ok(rows)
 }
 
-/// A baseline beside itself: what it took again by what it had taken.
+/// A baseline compared with itself: the times of the items that it answered again against their first times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Again {
     /// The task.
@@ -290,7 +290,7 @@ pub fn again(evaluation: &Evaluation) -> Result<Vec<Again>, ReportError> {
     Ok(all)
 }
 
-/// The items of a run on a task, with what is read of their receipts.
+/// The items of a run on a task, with their parsed receipts.
 pub(super) struct Asked<'a> {
     records: Vec<(&'a Record, Told)>,
 }

@@ -17,8 +17,8 @@ use crate::{
     report::{Asked, Outline, RunInfo, TaskInfo},
 };
 
-/// Returns everything that decides what records say, but not how many of them are wanted, how many are made at a time, or
-/// how fast. `models` has what is known of each row's model.
+/// Returns everything that decides the content of records, but not how many of them are wanted, how many are made at a
+/// time, or how fast. `models` has the facts of each row's model, as [`about_model`] returns them.
 pub fn configuration(
     plan: &Plan,
     rehearsed: &[Rehearsed],
@@ -73,8 +73,8 @@ fn asked(ask: &Ask, settings: &Table, seed: u64) -> Value {
 /// Name of the setting in a results directory: absent where the model has nothing to share.
 const PREFIX_CACHE: &str = "prefix_cache";
 
-/// Returns what a results directory remembers of a row's model: whose weights answer, in which numbers, and whether its items
-/// share prefixes, which changes the operations of receipts.
+/// Returns the facts of a row's model that a results directory keeps: the weights that answer, their number formats,
+/// and whether items share prefixes, which changes the operations of receipts.
 pub fn about_model(opened: &Opened, row: &ModelSpec, device: &DeviceOptions) -> Map<String, Value> {
     let guided = row.guide().is_some();
     let about =
@@ -104,7 +104,8 @@ fn hexadecimal(number: u64) -> String {
     format!("{number:016x}")
 }
 
-/// Returns what a report needs of a plan beside the records. `models` has what is known of each row's model.
+/// Returns the parts of a plan that a report needs besides the records. `models` has the facts of each row's model, as
+/// [`about_model`] returns them.
 pub fn outline(
     plan: &Plan,
     rehearsed: &[Rehearsed],

@@ -110,7 +110,8 @@ impl MadeBy {
         })
     }
 
-    /// Returns the first thing in which another call differs that no row may mix: its name, what it was, what it is.
+    /// Returns the first difference from another call that no row may mix: its name, its earlier value and its present
+    /// value.
     pub fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
         let text = |made: &Self| {
             let Self { version, commit, dirty, executable, processor, batch, .. } = made.clone();

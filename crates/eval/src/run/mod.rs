@@ -1,10 +1,10 @@
 //! Runs: every row of a plan answers every problem, many at a time, and each answer is judged and kept.
 //!
-//! A [`Spec`] is what a file or the flags of a command ask for, a [`Plan`] is that with its problems. Rows take turns: each
-//! answers the same block of items, one row after the other, so that what else the machine does falls on all of them. A block
-//! begins without prefixes. Within it, requests join and leave the model's forwards as they come and go; their tokens are
-//! those of one request after the other. A baseline answers some items once more, right after itself: where that takes another
-//! time, the seconds of the table are no better.
+//! A [`Spec`] is the request of a file or of a command's flags, a [`Plan`] is a spec with its problems. Rows take
+//! turns: each answers the same block of items, one row after the other, so that other work of the machine falls on all
+//! of them. A block begins without prefixes. Within it, requests join and leave the model's forwards as they come and
+//! go; their tokens are those of one request after the other. A baseline answers some items once more, right after
+//! itself: where that takes another time, the seconds of the table are no better.
 
 mod changes;
 mod choose;

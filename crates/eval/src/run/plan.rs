@@ -48,7 +48,7 @@ pub struct TaskPlan {
     pub available: usize,
     /// Fingerprint of all of them.
     pub data: u64,
-    /// What a reader must know of the choice of these problems, in a sentence; empty if nothing.
+    /// A sentence on the choice of these problems; empty if the choice needs no remark.
     pub note: String,
 }
 
@@ -178,7 +178,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Returns an error as what is wrong with a row of a file, if a file has it.
+    /// Returns an error with the line of its row, if a file of runs has the row.
     pub fn at(&self, row: usize, error: RunError) -> RunError {
         at(self.rows[row].place.as_ref(), error)
     }
@@ -196,8 +196,9 @@ impl Plan {
         self.rows.iter().flat_map(|row| &row.asks).any(|ask| ask.choosing.is_none() && ask.runs_programs())
     }
 
-    /// Returns the rows by what is loaded for them, in the order in which models are first named. Rows without a guide
-    /// share a model that has one; rows that share prefixes do not share a model with rows that do not.
+    /// Returns the rows grouped by the model that is loaded for them, in the order in which models are first named.
+    /// Rows without a guide share a model that has one; rows that share prefixes do not share a model with rows that do
+    /// not.
     pub fn groups(&self) -> Vec<(ModelSpec, Vec<usize>)> {
         let mut groups: Vec<(ModelSpec, Vec<usize>)> = Vec::new();
         for (index, row) in self.rows.iter().enumerate() {
@@ -287,7 +288,7 @@ impl Row {
 }
 
 impl RowSpec {
-    /// Refuses what is known to be wrong without data.
+    /// Refuses styles, answers and choices that are wrong whatever the data.
     fn check(&self, tasks: &[TaskSpec], programs: bool) -> Result<(), RunError> {
         for (asking, task) in self.asks.iter().zip(tasks) {
             style(task.task, asking, asking.answering()?, programs)?;

@@ -177,7 +177,7 @@ impl Asking {
     }
 }
 
-/// Returns an error as what is wrong at a place of a file, if there is one.
+/// Returns an error with its place in a file, if there is a place.
 pub(super) fn at(place: Option<&Place>, error: RunError) -> RunError {
     match (place, error) {
         (_, error @ (RunError::File(_) | RunError::Interrupted)) | (None, error) => error,

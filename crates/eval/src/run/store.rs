@@ -173,9 +173,9 @@ impl Store {
         Self::default()
     }
 
-    /// Opens a results directory, or makes it, for the run that `configuration` describes, and reads what is there. A
-    /// last line without an end is what a kill left of a record: it is dropped. `made` is what is going to make records; without
-    /// it the directory does not say what made any.
+    /// Opens a results directory, or makes it, for the run that `configuration` describes, and reads its records. A
+    /// last line without an end is the rest of a record whose process was killed: it is dropped. `made` describes the
+    /// program and machine that are going to make records. Without it the directory names no maker of any record.
     pub fn open(
         directory: &Path,
         configuration: &Map<String, Value>,
@@ -256,7 +256,7 @@ impl Store {
         &self.peaks
     }
 
-    /// Writes what describes the records where that is not what is there.
+    /// Writes the description of the records if the directory has another one or none.
     fn describe(&self) -> Result<(), StoreError> {
         let Some(directory) = self.directory() else { return Ok(()) };
         let mut description = self.description.clone();
@@ -353,7 +353,8 @@ impl Store {
     }
 }
 
-/// Reads the whole lines of a file of records; nothing is locked, and what a run is writing now may be left out.
+/// Reads the whole lines of a file of records. Nothing is locked, and a record that a run is writing now may be left
+/// out.
 pub fn read_records(path: &Path) -> Result<Vec<Record>, StoreError> {
     let mut bytes = fs::read(path).map_err(failed("read", path))?;
     let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
@@ -413,7 +414,8 @@ pub fn read_made(directory: &Path) -> (Option<MadeBy>, Peaks) {
     take_made(&mut serde_json::from_str(&text).unwrap_or_default())
 }
 
-/// Takes out of a configuration what it has beside the description of a run.
+/// Takes the entries out of a configuration that do not describe the run: the makers of the records, and the peaks of
+/// memory.
 fn take_made(configuration: &mut Map<String, Value>) -> (Option<MadeBy>, Peaks) {
     let mut take = |key: &str| configuration.remove(key).unwrap_or_default();
     let (made, peaks) = (take(MADE_KEY), take(PEAKS_KEY));
@@ -455,7 +457,7 @@ fn settle(
     Ok((earlier, peaks))
 }
 
-/// Names of what a run may have more of than it had: tasks, rows, tasks of rows.
+/// Names of the tables that may grow between two calls of a run: tasks, rows, tasks of rows.
 const MAY_GROW: [&str; 2] = ["tasks", "rows"];
 
 /// Returns a configuration with the rows and tasks that are new in another one.
@@ -493,8 +495,8 @@ fn through_text(configuration: &Map<String, Value>) -> Map<String, Value> {
     text.unwrap_or_else(|_| configuration.clone())
 }
 
-/// The first value that differs: its path, what it was, what it is. What is off, empty or null is the same as what is not
-/// there: a version of the program that knows more options goes on where an earlier one ended.
+/// Returns the first value that differs: its path, its earlier value and its present value. A value that is off, empty
+/// or null equals a missing one: a version of the program that knows more options goes on where an earlier one ended.
 fn difference(was: &Map<String, Value>, is: &Map<String, Value>) -> Option<(String, String, String)> {
     let shown = |value: Option<&Value>| match value {
         None => "not given".to_owned(),

@@ -7,7 +7,8 @@ use crate::report::{NORMAL_95, Summary};
 
 /// Items of the first round, at least.
 const FEWEST: usize = 8;
-/// A row leaves whose cost is this many times that of another one that surely reaches the floor: less may be noise.
+/// Factor of cost from which on a row is dropped, compared with another row that surely reaches the floor: less may be
+/// noise.
 const SURELY_DEARER: f64 = 1.25;
 /// Slack of sums of shares.
 const ROUNDING: f64 = 1e-9;
@@ -29,7 +30,7 @@ impl Cost {
     pub const NAMES: [(&'static str, Self); 3] =
         [("seconds", Self::Seconds), ("forwards", Self::Forwards), ("operations", Self::Operations)];
 
-    /// Returns what a row costs.
+    /// Returns a row's cost: seconds an item, forwards an item, or GFLOP a token (infinite if unknown).
     pub fn of(self, row: &Summary) -> f64 {
         match self {
             Self::Seconds => row.seconds_per_item,
@@ -57,7 +58,7 @@ impl Floor {
         }
     }
 
-    /// Returns the bounds of what a row has above the floor: the sample's own, and the 95 % interval's.
+    /// Returns a row's accuracy above the floor: the sample's own, and the bounds of its 95 % interval.
     fn margin(self, row: &Summary) -> Margin {
         match (self, row.difference) {
             (Self::At(floor), _) => {
@@ -229,7 +230,7 @@ mod tests {
         assert_eq!(still_possible(&sure.iter().collect::<Vec<_>>(), Floor::At(0.9), Cost::Seconds), [0, 1]);
     }
 
-    /// The advice was that of two samples that have nothing to do with each other: 2011 items where some 770 pairs do.
+    /// The advice took the two samples for independent: 2011 items where some 770 pairs are enough.
     #[test]
     fn a_small_sample_is_told_with_the_number_of_pairs_that_would_do() {
         let reference = row(186, 18.0, 200);

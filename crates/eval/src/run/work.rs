@@ -40,7 +40,7 @@ impl<'a, 'o> Work<'a, 'o> {
         (&plan.rows[self.combination.row].asks[at], &plan.tasks[at].problems[index])
     }
 
-    /// Answers what is pending. Requests of a run that breaks off are cancelled.
+    /// Answers the pending items. Requests of a run that breaks off are cancelled.
     pub fn answer(mut self, model: &Model, mut pending: VecDeque<Item>) -> Result<(), RunError> {
         let mut running = Group::default();
         loop {

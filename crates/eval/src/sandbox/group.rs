@@ -122,7 +122,7 @@ enum Version {
 }
 
 impl Place {
-    /// Looks for it in the lists of this process's groups and of what is mounted, as the kernel writes them.
+    /// Looks for it in the kernel's lists of this process's groups and of the mounts.
     fn find(part: Protection, groups: &str, mounts: &str) -> io::Result<Self> {
         let controller = controller(part);
         let none = || io::Error::other(format!("no hierarchy with the controller {controller} is mounted"));

@@ -29,13 +29,13 @@ use super::{
     view,
 };
 
-/// What both interpreters run first.
+/// Code that both interpreters run first.
 const VALUES: &str = include_str!("python/values.py");
 
-/// What the judge runs.
+/// Code that the judge runs.
 const JUDGE: &str = include_str!("python/judge.py");
 
-/// What the program's interpreter runs.
+/// Code that the program's interpreter runs.
 const PROGRAM: &str = include_str!("python/program.py");
 
 /// The newest version of Landlock whose rights are asked for; older kernels grant those that they know.
@@ -111,7 +111,7 @@ fn give_up_power(nobody: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// The working directory may be written, what the interpreter needs may be read, and nothing else.
+/// Lets the process write the working directory and read the interpreter's files, and nothing else.
 fn hold_files(order: &Order) -> Result<(), Box<dyn std::error::Error>> {
     let no_programs =
         AccessFs::Execute | AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::MakeSock | AccessFs::MakeFifo;
@@ -137,8 +137,8 @@ fn hold_files(order: &Order) -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-/// Limits of the kernel. That of threads counts all processes of the user, and counts these alone only in a namespace of
-/// their own: elsewhere the filter of system calls has to do.
+/// Sets the kernel's limits. The limit of threads counts all processes of the user, and these alone only in a namespace
+/// of their own: elsewhere the filter of system calls replaces it.
 fn limit_resources(order: &Order) -> nix::Result<()> {
     let limits: &Limits = &order.limits;
     let same = |resource, value| setrlimit(resource, value, value);

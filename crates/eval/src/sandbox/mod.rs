@@ -5,13 +5,13 @@
 //! calls the program's functions over a socket and compares what comes back as plain data in its own process, so no frame,
 //! object or file that the program can reach has an expected value or a verdict.
 //!
-//! The limits are the kernel's. Namespaces: a tree of files of its own, read-only but for one folder in memory of a bounded
-//! size; no network; no process but the judge; everything ends with the supervisor. A filter of system calls, which lists
-//! what is allowed. CPU time, address space, open files and threads (`setrlimit`). Landlock and a cgroup, which counts the
-//! memory and the processes of both interpreters together, are layers over these. The parent ends whatever still runs at the
-//! wall limit.
+//! The limits are the kernel's. Namespaces: a tree of files of its own, read-only but for one folder in memory of a
+//! bounded size; no network; no process but the judge; everything ends with the supervisor. A filter of system calls,
+//! which lists the allowed ones. CPU time, address space, open files and threads (`setrlimit`). Landlock and a cgroup,
+//! which counts the memory and the processes of both interpreters together, are layers over these. The parent ends
+//! whatever still runs at the wall limit.
 //!
-//! Nothing runs without a [`Permission`], and whoever makes one says so in so many words.
+//! Nothing runs without a [`Permission`], which a caller makes explicitly.
 
 #[cfg(not(target_os = "linux"))]
 mod elsewhere;
@@ -42,7 +42,7 @@ use elsewhere as parent;
 /// The first argument of a process that is to become the sandbox.
 pub const ARGUMENT: &str = "__sandbox";
 
-/// A program and what it is judged by.
+/// A program with the tests that judge it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Program {
     /// Code of the model.
@@ -79,7 +79,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Far above what a right answer to a benchmark's problem takes.
+    /// Limits far above the needs of a right answer to a benchmark's problem.
     fn default() -> Self {
         Self {
             cpu_seconds: 10,
@@ -220,7 +220,7 @@ pub enum Confinement {
     Complete,
     /// Programs run confined or not at all.
     Whole,
-    /// Programs run with what the kernel grants.
+    /// Programs run with the parts that the kernel grants.
     Partial,
 }
 
@@ -273,8 +273,8 @@ enum Report {
     },
 }
 
-/// Leave to run what a model wrote, and how. Making one is the caller's word that the user asked for it
-/// (`--allow-code-execution`).
+/// Permission to run a model's code, with interpreter, limits and confinement. By making one the caller states that the
+/// user asked for it (`--allow-code-execution`).
 #[derive(Debug)]
 pub struct Permission {
     binary: PathBuf,
@@ -291,8 +291,8 @@ pub struct Permission {
 type Denial = (Protection, String);
 
 impl Permission {
-    /// Looks for the interpreter, and tries what the kernel grants. The binary is one that calls [`entry`] before anything
-    /// else: usually the running one, `std::env::current_exe`.
+    /// Looks for the interpreter, and finds out by an empty program which protections the kernel grants. The binary is
+    /// one that calls [`entry`] before anything else: usually the running one, `std::env::current_exe`.
     pub fn grant(binary: PathBuf, limits: Limits, confinement: Confinement) -> Result<Self, SandboxError> {
         let interpreter = Interpreter::find()?;
         let (held, denied, lost) = (Protection::ALL.to_vec(), Vec::new(), OnceLock::new());

@@ -85,8 +85,8 @@ pub fn run(
     }
 }
 
-/// Waits until the supervisor is ready, names the users of its namespace and sends it the program. What it says instead is
-/// left in `text`.
+/// Waits until the supervisor is ready, names the users of its namespace and sends it the program. If the supervisor
+/// answers otherwise, its answer is left in `text`.
 fn hand_over(child: &mut Child, answers: &mut impl BufRead, text: &mut String, program: &Program) -> io::Result<()> {
     let mut stdin = child.stdin.take().ok_or_else(no_pipe)?;
     answers.read_line(text)?;

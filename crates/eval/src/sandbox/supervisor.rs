@@ -47,7 +47,7 @@ pub struct Job {
     pub named: bool,
 }
 
-/// What the judge is given.
+/// Input of the judge, as JSON.
 #[derive(Serialize)]
 struct Case {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! The tree of files that a program sees: what the interpreter needs, read-only, and one folder in memory.
+//! The tree of files that a program sees: the interpreter's files, read-only, and one folder in memory.
 
 use std::{
     collections::BTreeSet,
@@ -61,7 +61,7 @@ pub fn enter(interpreter: &Interpreter, limits: &Limits) -> Result<(), Box<dyn E
     Ok(())
 }
 
-/// Paths of the new tree and what is there in the old one, outer folders first.
+/// Returns the paths of the new tree, each with its source in the old one, outer folders first.
 fn places(interpreter: &Interpreter) -> Vec<(PathBuf, PathBuf)> {
     let folders: BTreeSet<_> = interpreter
         .readable

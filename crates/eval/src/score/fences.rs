@@ -124,7 +124,7 @@ impl Open {
     }
 }
 
-/// The number of containers that go on in a line, and what it says inside of them.
+/// Returns the number of containers that go on in a line, and the text inside of them.
 fn inside(containers: &[Container], line: &str) -> (usize, String) {
     let mut rest = line.to_owned();
     for (at, container) in containers.iter().enumerate() {
@@ -141,7 +141,7 @@ fn inside(containers: &[Container], line: &str) -> (usize, String) {
     (containers.len(), rest)
 }
 
-/// Opens the containers that begin in a line, and returns what it says inside of them.
+/// Opens the containers that begin in a line, and returns the text inside of them.
 fn opened(containers: &mut Vec<Container>, mut rest: String) -> String {
     while indentation(&rest) <= WIDEST {
         if let Some(quoted) = quoted(&rest) {

@@ -1,4 +1,4 @@
-//! One scorer per task for all methods: from what a model wrote to a verdict.
+//! One scorer per task for all methods: from a model's output to a verdict.
 //!
 //! Every rule sees the output alone, never the prompt: an answer that repeats nothing of its own cannot be right because
 //! the question held the number. Of several answers the last one counts.
@@ -21,7 +21,7 @@ use crate::{Gold, Problem};
 pub(crate) use extract::boxed;
 pub use program::judge as judge_program;
 
-/// The extracted answer and what it is worth.
+/// The extracted answer and its worth.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Verdict {
     /// Text that was taken for the answer; none if nothing looks like one.
@@ -90,7 +90,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Judges what a model wrote. Programs are not run here: their verdict is `not run`.
+    /// Judges a model's output. Programs are not run here: their verdict is `not run`.
     pub fn judge(self, problem: &Problem, output: &str) -> Verdict {
         match (self, &problem.gold) {
             (Self::Number(triggers), Gold::Number(gold)) => number::judge(triggers, gold, output),

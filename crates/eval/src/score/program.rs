@@ -1,4 +1,4 @@
-//! Programs: the code in an output, joined with what the problem gives, and run.
+//! Programs: the code in an output, joined with the problem's own code, and run.
 
 use crate::{
     Gold, Problem, Verdict,
@@ -42,13 +42,13 @@ fn called(tests: &str, entry_point: Option<&str>) -> String {
     format!("{tests}\n{}\n", call.unwrap_or_default())
 }
 
-/// What a problem's prompt says before the function that it asks for.
+/// The part of a problem's prompt before the function that it asks for.
 fn before<'a>(prompt: &'a str, name: &str) -> &'a str {
     definition(prompt, name).map_or("", |at| &prompt[..at])
 }
 
-/// The whole code: the problem's prompt with the completion; if this defines the function anew, only what the prompt says
-/// before it.
+/// Returns the whole code: the problem's prompt and the completion. If the completion defines the function itself, only
+/// the prompt's part before the function precedes it.
 fn code(prompt: &str, tests: &str, entry_point: Option<&str>, output: &str) -> String {
     let wanted = entry_point.map_or_else(|| names_called(tests), |name| vec![name]);
     let found = fenced(output, &wanted).unwrap_or_else(|| unfenced(output, !prompt.is_empty()));
@@ -73,9 +73,9 @@ fn definition(code: &str, name: &str) -> Option<usize> {
     found
 }
 
-/// The code between Markdown's fences: the first block that defines what the tests call, with the blocks that define what
-/// it uses; else the first one that can be Python. A block that shows how to use a function defines nothing. If the first
-/// fence only closes, the prompt has opened it.
+/// The code between Markdown's fences: the first block that defines the functions which the tests call, with the blocks
+/// that define the names which it uses; else the first one that can be Python. A block that shows how to use a function
+/// defines nothing. If the first fence only closes, the prompt has opened it.
 fn fenced(output: &str, wanted: &[&str]) -> Option<String> {
     let continues = |lines: &[String]| continues_code(lines, wanted);
     let mut blocks = Fences::of(output, continues).blocks;
@@ -135,7 +135,7 @@ fn defines(code: &str, name: &str) -> bool {
     defined(code).any(|other| other == name)
 }
 
-/// Reports whether a name is that of a value which is no constant: another function may have one of this name for itself.
+/// Reports whether a name belongs to a value that is no constant: another function may have its own one of this name.
 fn is_variable(code: &str, name: &str) -> bool {
     let set = |line: &str| line.strip_prefix(name).is_some_and(|rest| rest.trim_start().starts_with(['=', ':']));
     name.contains(char::is_lowercase) && code.lines().any(set)

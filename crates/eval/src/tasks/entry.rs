@@ -1,4 +1,4 @@
-//! Entries of data files: what expressions read of them, and what is said of a field that is not as expected.
+//! Entries of data files: the functions by which expressions read their fields, and the errors of unexpected fields.
 
 use minijinja::{
     Environment, Error, ErrorKind, State, Value,
@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::{number, words::regex};
 use crate::score;
 
-/// An entry of a data file that is not what the task expects.
+/// An entry of a data file that the task does not expect.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FieldError {
     /// A field that is not as expected.
@@ -129,8 +129,8 @@ fn with_first<T>(
     what(field, value(field), *index)
 }
 
-/// Reads a field, or the first of several that is there. `optional=true`: what is not as expected is left out;
-/// `least=1`: a list has at least one text.
+/// Reads a field, or the first of several that is there. `optional=true`: an unexpected value is left out; `least=1`: a
+/// list has at least one text.
 fn read(
     state: &State<'_, '_>,
     arguments: &[Value],

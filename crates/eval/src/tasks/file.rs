@@ -1,4 +1,4 @@
-//! Files of tasks: TOML, read to a [`Task`]; what is wrong is refused with its line.
+//! Files of tasks: TOML, read to a [`Task`]. An error names its line.
 
 use std::path::Path;
 
@@ -277,7 +277,7 @@ impl Draft<'_> {
         Ok(Some(Instructions { words: self.words(&table, "instructions", None, &[])?, scope: self.scope }))
     }
 
-    /// A template of a table, or that of what it extends, whose names have to be this task's too.
+    /// Returns a template of a table, or of the style that it extends, whose names have to be this task's too.
     fn words(
         &self,
         table: &Table<'_>,
@@ -386,7 +386,7 @@ fn form(table: &Table<'_>, base: Option<Form>) -> Result<Form, FileError> {
     }
 }
 
-/// The rule that judges answers; what a table does not say is that of the style that it extends.
+/// Returns the rule that judges answers. A missing key is taken of the extended style.
 fn rule(table: &Table<'_>, base: Option<Rule>) -> Result<Rule, FileError> {
     let (score, phrases, name) = match base {
         Some(Rule::Number(phrases)) => ("number", phrases, None),

@@ -21,7 +21,7 @@ pub(crate) use file::read;
 pub use style::{Candidate, Form, Instructions, Likelihood, Style, UNMATCHED};
 pub use words::WordsError;
 
-/// A file that is part of the program, and what it says.
+/// A file that is part of the program, with the task that it describes.
 struct File {
     name: &'static str,
     text: &'static str,
@@ -157,7 +157,7 @@ impl Task {
     /// One problem from one entry of a data file; the number is the entry's, from 0.
     ///
     /// # Errors
-    /// If the entry is not what the task expects.
+    /// If a field of the entry is missing or unexpected.
     pub fn read(&self, entry: &Value, index: usize) -> Result<Problem, FieldError> {
         self.reading.problem(entry, index)
     }

@@ -90,8 +90,8 @@ impl Style {
         self.ask.of(&self.scope.of(problem), &problem.id)
     }
 
-    /// Judges what a model wrote, by its rule: all of it, or what its pattern finds, of several places the last. Where the
-    /// pattern finds nothing, there is no answer, and the failure is [`UNMATCHED`].
+    /// Judges a model's output by its rule: all of it, or the part that its pattern finds, of several places the last.
+    /// Where the pattern finds nothing, there is no answer, and the failure is [`UNMATCHED`].
     pub fn judge(&self, problem: &Problem, output: &str) -> Verdict {
         let Some(pattern) = self.pattern else { return self.rule.judge(problem, output) };
         let found = pattern.captures_iter(output).last();
@@ -208,7 +208,7 @@ impl Scope {
         Value::from_pairs(self.parts(problem))
     }
 
-    /// The parts of a problem; what it has not is not defined.
+    /// Returns the parts of a problem. A part that it lacks is not defined.
     fn parts(&self, problem: &Problem) -> Vec<(&'static str, Value)> {
         let options: Value = problem.options.iter().map(|option| Value::from(option.as_str())).collect();
         let mut parts = vec![

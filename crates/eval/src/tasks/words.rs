@@ -64,7 +64,7 @@ impl fmt::Debug for Words {
 }
 
 impl Words {
-    /// Parses a template over these names; an error says what is wrong with it.
+    /// Parses a template over these names. An error is one line.
     pub(super) fn parse(name: &'static str, source: &'static str, known: &[&str]) -> Result<Self, String> {
         let template = JINJA.template_from_str(source).map_err(|error| detail(&error))?;
         only(&template.undeclared_variables(false), known)?;
@@ -83,7 +83,7 @@ impl Words {
     }
 }
 
-/// Parses an expression over these names and the functions of entries; an error says what is wrong with it.
+/// Parses an expression over these names and the functions of entries. An error is one line.
 pub(super) fn expression(source: &'static str, known: &[&str]) -> Result<Expression<'static, 'static>, String> {
     let expression = JINJA.compile_expression(source).map_err(|error| detail(&error))?;
     only(&expression.undeclared_variables(false), &[known, &entry::FUNCTIONS].concat())?;
@@ -109,7 +109,7 @@ fn only(found: &HashSet<String>, known: &[&str]) -> Result<(), String> {
     Err(format!("unknown name {name}{meant} (known: {})", known.join(", ")))
 }
 
-/// What is wrong, in one line.
+/// Returns the detail of an error, in one line.
 fn detail(error: &Error) -> String {
     if error.kind() == ErrorKind::OutOfFuel {
         return "it runs for ever or takes too much memory".to_owned();

@@ -1,7 +1,7 @@
 //! Analyses of the decoding of prompts, and their pages of pictures.
 //!
-//! Each analysis is a type that adds up what is seen of prompts and has [`Findings`]: pictures, numbers, a page.
-//! [`decode`] runs a session forward by forward and lets an analysis look into the network after each of them.
+//! Each analysis is a type that adds up the observations of several prompts and has [`Findings`]: pictures, numbers, a
+//! page. [`decode`] runs a session forward by forward and lets an analysis look into the network after each of them.
 
 pub mod acceptance;
 pub mod path;

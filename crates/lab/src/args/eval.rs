@@ -56,7 +56,7 @@ pub struct EvalArgs {
     /// Leave out the items that `tune --out DIR` chose a method by
     #[arg(long, value_name = "DIR")]
     pub skip_dev: Option<Path>,
-    /// Directory for results and reports; what is there already is not made again
+    /// Directory for results and reports; results in it are not made again
     #[arg(long, value_name = "DIR")]
     pub out: Option<Path>,
     /// Problems that are answered at the same time [default: 1]
@@ -90,7 +90,7 @@ pub struct EvalCommandArgs {
 /// `demask-lab tune`.
 #[derive(Debug, Args)]
 pub struct TuneArgs {
-    /// Task, candidates and what is the same for all of them.
+    /// Task, candidates, and the settings that all of them share.
     #[command(flatten)]
     pub eval: EvalArgs,
     /// Accuracy in percent that must be reached
@@ -120,7 +120,7 @@ pub struct ReportArgs {
     /// Directory for the report
     #[arg(long, value_name = "DIR")]
     pub out: Path,
-    /// The row that all others are compared with [default: that of each directory]
+    /// The row that all others are compared with [default: each directory's own]
     #[arg(long, value_name = "NAME")]
     pub baseline: Option<String>,
     /// Write each task's table into tables/ as well, in these forms: csv, latex

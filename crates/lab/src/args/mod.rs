@@ -191,7 +191,7 @@ pub enum Command {
     Logits(LogitsArgs),
     /// Show what an answer costs, without weights: operations, bytes and memory
     Cost(Box<CostArgs>),
-    /// Write what a shell completes: for packages
+    /// Write the completions of a shell: for packages
     #[command(hide = true)]
     Completions(CompletionsArgs),
     /// Write the manual pages: for packages

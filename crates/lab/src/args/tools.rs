@@ -53,7 +53,7 @@ pub struct TraceArgs {
     /// Steps a second on a terminal [default: 10]
     #[arg(long, value_name = "N")]
     pub speed: Option<f64>,
-    /// Show the drafts of each forward, what was predicted in them, and which were taken
+    /// Show the drafts of each forward, the predictions in them, and which were taken
     #[arg(long)]
     pub drafts: bool,
     /// Draw into a file instead: the canvas as a picture that moves, or the drafts with --drafts

@@ -17,7 +17,7 @@ use crate::{
     settings::Settings,
 };
 
-/// Does what was asked for.
+/// Runs the command that the arguments name.
 pub fn run(Cli { shared, command: asked }: Cli) -> anyhow::Result<()> {
     let shared = match &asked {
         Command::Bench(args) => bench::shared(shared, &args.command)?,

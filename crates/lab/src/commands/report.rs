@@ -30,7 +30,7 @@ pub fn run(settings: &Settings, args: &ReportArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads what is wanted beside tables and pictures.
+/// Reads the extras that are wanted besides tables and pictures.
 fn extras(args: &ReportArgs) -> anyhow::Result<Extras> {
     if args.format.iter().any(|name| name.eq_ignore_ascii_case("pdf")) {
         return Err(usage(

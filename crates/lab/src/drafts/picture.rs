@@ -1,4 +1,4 @@
-//! Drafts as a picture: a row for each draft, boxes for its tokens, and what was predicted in it.
+//! Drafts as a picture: a row for each draft, boxes for its tokens, and the predictions in it.
 
 use demask_figures::board::{Board, Cell, Line, Tone};
 
@@ -39,7 +39,7 @@ fn lines(round: &Round) -> Vec<Line> {
     lines
 }
 
-/// A draft, perhaps with what was predicted in it.
+/// A draft, with the predictions in it if `predicted` is set.
 fn row(round: &Round, label: &str, draft: usize, predicted: bool) -> Line {
     let cell = |position: u32| {
         let drafted = round.drafted.iter().find(|one| one.at == position && one.draft <= draft);

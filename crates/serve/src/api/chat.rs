@@ -167,7 +167,7 @@ fn told_call(call: &ToolCall) -> Value {
 /// Answers a conversation.
 ///
 /// # Errors
-/// If the body is wrong, or asks for what is not implemented.
+/// If the body is wrong, or asks for a feature that is not implemented.
 fn answers(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Answers, Refusal> {
     let limits = &service.config.limits;
     let mut fields = Fields::parse(body, TABLE, limits)?;

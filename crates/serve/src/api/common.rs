@@ -51,7 +51,7 @@ pub(crate) fn check_model(service: &Inner, fields: &mut Fields<'_>) -> Result<()
     Err(Refusal { param: Some("model".to_owned()), ..Refusal::missing(message).coded("model_not_found") })
 }
 
-/// Refuses what is shown of the canvas, for which an interface of its own has no place.
+/// Refuses frames and receipts of the canvas, for which an interface of its own has no place.
 pub(crate) fn shows_no_canvas(ask: &Ask) -> Result<(), Refusal> {
     let frames = ask.wishes.stream.is_some_and(|stream| stream.frames != Frames::None);
     let asked = [("diffusion.frames", frames), ("diffusion.receipt", ask.wishes.receipt)];

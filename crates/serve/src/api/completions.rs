@@ -59,7 +59,7 @@ const TABLE: Table = &[
 /// Completes prompts.
 ///
 /// # Errors
-/// If the body is wrong, or asks for what is not implemented.
+/// If the body is wrong, or asks for a feature that is not implemented.
 fn answers(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Answers, Refusal> {
     let limits = &service.config.limits;
     let mut fields = Fields::parse(body, TABLE, limits)?;

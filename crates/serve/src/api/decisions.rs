@@ -68,7 +68,7 @@ const QUESTIONS: &str = r#"{"type": "array", "minItems": 1, "maxItems": 400, "it
         "min": {"type": "integer", "description": "The lowest integer; of `score` without `levels`."},
         "max": {"type": "integer", "description": "The highest integer; of `score` without `levels`."}}}}"#;
 
-/// Questions that are answered. Dropped, what is not over is cancelled before the next forward.
+/// Questions that are being answered. A drop cancels the unfinished ones before the next forward.
 struct Deciding {
     service: Arc<Inner>,
     questions: Vec<Question>,
@@ -99,7 +99,7 @@ async fn serve(asked: Asked) -> Result<Response, Refusal> {
     })
 }
 
-/// Reads what is asked, and submits it.
+/// Reads the prompt and its questions, and submits them.
 ///
 /// # Errors
 /// If the body is wrong.

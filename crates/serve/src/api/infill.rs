@@ -1,4 +1,4 @@
-//! `POST /v1/infill`: holes in a text, and what the other endpoints with a hole share.
+//! `POST /v1/infill`: holes in a text, and the code that it shares with other endpoints that have a hole.
 
 use std::sync::Arc;
 
@@ -143,7 +143,7 @@ fn fill(
     run(service, entry, form, &[Prompt::Segments(segments)], ask, Vec::new())
 }
 
-/// Fills what is missing between prompts and a suffix.
+/// Fills the gap between each prompt and a suffix.
 ///
 /// # Errors
 /// If a prompt is not text, or the model cannot look ahead.

@@ -259,7 +259,7 @@ fn in_envelope(answer: Answer) -> Answer {
 /// Answers a conversation.
 ///
 /// # Errors
-/// If the body is wrong, or asks for what is not implemented.
+/// If the body is wrong, or asks for a feature that is not implemented.
 fn answers(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Answers, Refusal> {
     let limits = &service.config.limits;
     let mut fields = Fields::parse(body, TABLE, limits)?;
@@ -367,7 +367,7 @@ fn tools(fields: &mut Fields<'_>, service: &Inner) -> Result<Tools, Refusal> {
     })
 }
 
-/// Reads what a user says, and the results of functions: turns of their own, in the order of the parts.
+/// Reads a user's text and the results of functions: turns of their own, in the order of the parts.
 fn user(at: &str, content: Value, service: &Inner, messages: &mut Vec<Turn>) -> Result<(), Refusal> {
     let Value::Array(parts) = content else {
         messages.push(Turn::new("user", text_of(at, content)?));

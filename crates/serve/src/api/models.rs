@@ -1,4 +1,4 @@
-//! `GET /v1/models` and `/v1/models/{id}`: what is served, and what it can do.
+//! `GET /v1/models` and `/v1/models/{id}`: the served model, and its abilities.
 
 use axum::response::Response;
 use demask::Mask;
@@ -23,7 +23,7 @@ pub static ONE: Endpoint = Endpoint {
     ..Endpoint::GET
 };
 
-/// Lists what is served.
+/// Lists the served model under each of its names.
 fn list(service: &Inner) -> Response {
     let data: Vec<Value> = service.names().map(|name| card(service, name)).collect();
     json_response(&json!({"object": "list", "data": data}))

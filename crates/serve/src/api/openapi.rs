@@ -73,7 +73,7 @@ fn object(table: Table, required: &[&str], limits: &Limits) -> Value {
     json!({"type": "object", "required": required, "properties": properties, "additionalProperties": open})
 }
 
-/// The types of an option's value, null included; what a list holds is the library's to say.
+/// Returns the types of an option's value, null included. The library checks the items of a list.
 fn types(json: &[&str]) -> Value {
     json.iter().chain(&["null"]).copied().collect()
 }

@@ -30,7 +30,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 
 macro_rules! files {
     ($($name:literal),+ $(,)?) => {
-        /// The files by name, and what is in them.
+        /// The files: their names and their bytes.
         const FILES: &[(&str, &[u8])] = &[$(($name, include_bytes!(concat!("../page/", $name)))),+];
     };
 }
@@ -62,7 +62,7 @@ files![
     "trace.js",
 ];
 
-/// Returns what a file is, by the end of its name.
+/// Returns the media type of a file, by the end of its name.
 fn kind(name: &str) -> &'static str {
     match name.rsplit_once('.').map(|(_, end)| end) {
         Some("html") => "text/html; charset=utf-8",

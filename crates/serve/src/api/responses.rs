@@ -258,7 +258,7 @@ fn item(block: &Block, status: &str) -> Value {
     item
 }
 
-/// A response without an answer, with what the request has set.
+/// Returns a response without an answer, with the request's own settings.
 fn response(head: &Head, status: &str) -> Value {
     let mut body = json!({
         "id": head.id,
@@ -301,7 +301,7 @@ fn usage(answered: &Answered<'_>) -> Value {
 /// Answers a conversation.
 ///
 /// # Errors
-/// If the body is wrong, or asks for what is not implemented.
+/// If the body is wrong, or asks for a feature that is not implemented.
 fn answers(service: &Arc<Inner>, entry: Entry, body: &Bytes) -> Result<Answers, Refusal> {
     let mut fields = Fields::parse(body, TABLE, &service.config.limits)?;
     if fields.take("previous_response_id").is_some() {

@@ -63,7 +63,7 @@ async fn serve(asked: Asked) -> Result<Response, Refusal> {
     Ok(over.map_or_else(|refusal| refusal.response(), |()| json_response(&judging.body())))
 }
 
-/// Reads what is judged, and submits it.
+/// Reads the contexts and continuations, and submits them.
 ///
 /// # Errors
 /// If the body is wrong, or the model has no such estimate.

@@ -76,7 +76,7 @@ fn health(service: &Inner) -> Result<Response, Refusal> {
     Ok(json_response(&json!({"status": "ok"})))
 }
 
-/// Returns what is served, within which bounds.
+/// Returns the served model and the bounds of requests.
 fn info(service: &Inner) -> Response {
     let limits = &service.config.limits;
     let info = service.handle.info();

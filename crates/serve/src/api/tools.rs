@@ -31,7 +31,7 @@ pub struct Tools {
     pub must_call: Vec<Value>,
 }
 
-/// What a request says of calls.
+/// A request's choice of whether the model calls a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
     /// The tools are ignored.

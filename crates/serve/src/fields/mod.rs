@@ -1,4 +1,4 @@
-//! A reader of JSON objects that forgets no field: what was not read in the end is refused by name.
+//! A reader of JSON objects that forgets no field: in the end it refuses each unread one by name.
 //!
 //! Which fields there are, of which types and within which bounds, says a [table](table), from which `/openapi.json` is
 //! written, too.
@@ -41,7 +41,7 @@ fn unread(body: &[u8], error: &serde_json::Error) -> Refusal {
     })
 }
 
-/// A field that the table does not have. A reader that asks for one finds none, and what a client sends is refused.
+/// A field that the table does not have. A reader that asks for one finds none, and a client's is refused.
 static NOWHERE: Field = Field { name: "", of: Of::Hint, default: "", about: "" };
 
 impl<'l> Fields<'l> {
@@ -81,7 +81,7 @@ impl<'l> Fields<'l> {
         self.fields().find(|field| field.name == name).unwrap_or(&NOWHERE)
     }
 
-    /// Reports whether the table has a field: only what is described is taken.
+    /// Reports whether the table has a field: only described fields are taken.
     fn is_known(&self, name: &str) -> bool {
         self.fields().any(|field| table::names(field).contains(&name))
     }
@@ -92,7 +92,7 @@ impl<'l> Fields<'l> {
         format!("{}{inside}{name}", self.path)
     }
 
-    /// Takes a field; what is null is the same as what is not there.
+    /// Takes a field; none if it is missing or null.
     pub fn take(&mut self, name: &str) -> Option<Value> {
         if !self.map.contains_key(name) || !self.is_known(name) {
             return None;

@@ -1,4 +1,4 @@
-//! The fields of all bodies: what the readers take, and what `/openapi.json` says of them.
+//! The fields of all bodies, for the readers and for `/openapi.json`.
 
 use demask::{Options, Settings};
 

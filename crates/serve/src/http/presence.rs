@@ -20,9 +20,9 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-/// Time after the end of what a client sends after which it is asked, and between two looks for its answer.
+/// Time between the end of a client's bytes and the question, and between two looks for its answer.
 const MOMENT: Duration = Duration::from_millis(100);
-/// Looks at a body after the end of what its client sends.
+/// Looks at a body after the end of its client's bytes, at most.
 const LOOKS: usize = 3;
 /// Question that no client has to answer by itself: its system does.
 const QUESTION: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -74,7 +74,7 @@ impl Presence {
 pub struct Present {
     stream: TcpStream,
     presence: Arc<Presence>,
-    /// Runs from the end of what the client sends on.
+    /// Timer that runs from the end of the client's bytes on; none before it.
     ended: Option<Pin<Box<Sleep>>>,
     /// Looks at a body that was not complete.
     looks: usize,
@@ -85,7 +85,7 @@ pub struct Present {
 }
 
 impl Present {
-    /// Takes the socket, and what is known of its connection.
+    /// Takes the socket, and the state of its connection.
     pub fn new(stream: TcpStream, presence: Arc<Presence>) -> Self {
         Self { stream, presence, ended: None, looks: 0, asked: false, blocked: false }
     }

@@ -23,7 +23,7 @@ pub enum Stop {
     /// Running: no end was requested.
     #[default]
     No,
-    /// Once what is on its way is over, or its time is up.
+    /// Once the running requests are over, or their time is up.
     Drain,
     /// Now.
     Now,
@@ -86,7 +86,7 @@ impl Server {
     }
 }
 
-/// Refuses what is new, waits for what is on its way, and gives up what takes too long.
+/// Refuses new requests, waits for the running ones, and gives up those that take too long.
 async fn drain(
     listener: TcpListener,
     shared: &Arc<Shared>,

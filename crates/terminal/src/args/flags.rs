@@ -60,7 +60,7 @@ impl<S: Settings, G: Group> Flags<S, G> {
         self.typed.retain(|(typed, _)| *typed != name);
     }
 
-    /// Sets a flag instead of what was typed.
+    /// Replaces the typed value of a flag.
     pub fn replace(&mut self, name: &'static str, text: impl Into<String>) {
         self.remove(name);
         self.typed.push((name, text.into()));

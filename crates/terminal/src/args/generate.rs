@@ -40,10 +40,10 @@ pub struct GenerateArgs {
     /// Draw the canvas as it is unmasked into a picture that moves
     #[arg(long, value_name = "FILE.svg")]
     pub svg: Option<Path>,
-    /// Write what was predicted, too: cost and bench generate --replay follow it
+    /// Write the predictions, too: cost and bench generate --replay follow them
     #[arg(long)]
     pub trace_predictions: bool,
-    /// Write drafts into the trace too, and what was predicted in them (freedave, guided)
+    /// Write drafts into the trace too, and the predictions in them (freedave, guided)
     #[arg(long)]
     pub drafts: bool,
     /// Print the plans of all steps and what they cost, run nothing

@@ -13,7 +13,8 @@ pub use decode::{DecodeArgs, in_flags};
 pub use flags::{Flags, Group, OfModel, flag};
 pub use generate::GenerateArgs;
 
-/// A parser to which a negative number is a value, to be refused by whoever knows its bounds, and not an unknown flag.
+/// Returns a parser to which a negative number is a value, not an unknown flag. The check of the value's bounds refuses
+/// it.
 pub fn negative(command: clap::Command) -> clap::Command {
     let allow = |arg: Arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg };
     command.mut_args(allow).mut_subcommands(negative)

@@ -32,7 +32,7 @@ impl Film {
         Self { player, waiting: VecDeque::new(), pause, drawn: None, is_wiped }
     }
 
-    /// Takes an event of a session, and draws what is due.
+    /// Takes an event of a session, and draws waiting events once the pause is over.
     pub fn take(&mut self, event: &Event, texts: &TokenTexts) -> anyhow::Result<()> {
         if !self.player.is_animated() {
             return Ok(self.player.event(event, texts)?);

@@ -36,7 +36,7 @@ pub const SPEED: f64 = 10.0;
 /// A position after the prompt.
 #[derive(Clone, Default)]
 struct Cell {
-    /// What was written there, one over the other; nothing: it stays a mask.
+    /// Tokens and masks written there, in their order; empty: it stays a mask.
     writes: Vec<Written>,
 }
 
@@ -62,7 +62,7 @@ impl Cell {
     }
 }
 
-/// Returns what a trace says of its run.
+/// Returns a trace's model, decoder and cache; empty if it has no header.
 pub fn title(lines: &[TraceLine]) -> String {
     match lines.first() {
         Some(TraceLine::Header { model, decoder, cache, .. }) => format!("{model}, decoder {decoder}, cache {cache}"),
@@ -70,7 +70,7 @@ pub fn title(lines: &[TraceLine]) -> String {
     }
 }
 
-/// Returns whether a picture shows what a line says: of what was predicted and drafted it shows nothing.
+/// Returns whether a picture shows a line. It shows no predictions and no drafts.
 pub fn shows(line: &TraceLine) -> bool {
     matches!(
         line,
@@ -164,7 +164,7 @@ fn visible(text: &str) -> String {
     harmless(text).replace(' ', "\u{a0}").replace('\n', "\u{21b5}")
 }
 
-/// Draws a position's box, and what was written there above it, the last on top.
+/// Draws a position's box, and its written tokens above it, the last on top.
 fn draw(svg: &mut String, cell: &Cell, (x, y, width): (usize, usize, usize)) {
     let place = format!(r#"x="{x}" y="{y}" width="{width}" height="{BOX}" rx="4""#);
     let _ = write!(svg, r#"<rect class="m" {place}/>"#);
@@ -218,7 +218,7 @@ fn appearing(svg: &mut String, forward: usize, begins: f64, ends: f64, last: boo
     );
 }
 
-/// Writes what is said above the canvas: the run, and the forwards so far.
+/// Writes the line above the canvas: the run, and the forwards so far.
 fn caption(svg: &mut String, title: &str, height: usize, counts: &[i64]) {
     let (line, right) = (MARGIN + 10, PAGE - MARGIN);
     let _ = writeln!(

@@ -18,7 +18,7 @@ use super::Conversation;
 /// Whether the conversation goes on.
 type Done = anyhow::Result<ControlFlow<()>>;
 
-/// A command: what is typed, what it does, and the function that does it.
+/// A command: its names, its description, and its function.
 pub struct Command {
     /// Its names; the first is the one that is listed.
     names: &'static [&'static str],

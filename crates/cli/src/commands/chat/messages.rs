@@ -23,7 +23,7 @@ use super::commands;
 const PROMPT: &str = "> ";
 /// Opens and closes a message of several lines.
 const FENCE: &str = "\"\"\"";
-/// Messages in the history, and bytes of the longest one in it: what is pasted may be a book.
+/// Messages in the history, and bytes of the longest one in it: a pasted message may be a book.
 const KEPT: usize = 1000;
 const LONGEST_KEPT: usize = 16 << 10;
 

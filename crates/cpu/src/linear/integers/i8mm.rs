@@ -1,7 +1,7 @@
 //! Products of bytes with ARM's matrix products: two rows times two outputs over eight inputs in one instruction.
 //!
-//! Weights are prepared as bytes with a sign, eight inputs of an output together. Rows come in pairs; the last of an odd number
-//! is paired with itself, and what the second of them becomes is never looked at.
+//! Weights are prepared as bytes with a sign, eight inputs of an output together. Rows come in pairs; the last of an
+//! odd number is paired with itself, and the second result is never read.
 
 use std::arch::aarch64::{
     vdupq_n_s32, vld1q_s8, vreinterpretq_s8_s32, vreinterpretq_s8_s64, vreinterpretq_s32_s64, vreinterpretq_s64_s8,

@@ -13,9 +13,9 @@
 //! the inputs. The six bits that scales and minima take in `Q4_K` and `Q5_K` become bytes, which is 4 bytes more for 256
 //! inputs. The uneven steps of `IQ4_XS` become the bytes that they are, which is twice as much.
 //!
-//! Integers stand in quads, lines of 64 bytes: four inputs of the first output, of the second, and so on. Eight bits are
+//! Integers form quads, lines of 64 bytes: four inputs of the first output, of the second, and so on. Eight bits are
 //! lines as they are. The lower half of a byte of four bits has the quads 0, 2, 4 and 6, the upper half those between.
-//! Of a fifth bit, bit `n` of a byte is that of quad `n`; two upper bits stand in two lines, those of quad `n` from bit
+//! Of a fifth bit, bit `n` of a byte belongs to quad `n`. Two upper bits fill two lines, those of quad `n` from bit
 //! `2 * (n % 4)` of line `n / 4` on.
 
 #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,4 @@
-//! LaTeX tables are read by a small parser: what it takes, LaTeX sets.
+//! Checks LaTeX tables with a small parser: LaTeX sets every table that the parser accepts.
 
 use super::*;
 use crate::report::{Difference, Faster};

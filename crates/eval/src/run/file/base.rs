@@ -1,5 +1,4 @@
-//! The base of a file of runs: another file whose tasks, rows and figures it takes, and what it leaves out or changes of
-//! them.
+//! The base of a file of runs: another file whose tasks, rows and figures it takes, leaves out or changes.
 
 use std::{
     fs,
@@ -14,7 +13,8 @@ use crate::recipes::{self, Recipe};
 /// Keys of a file that go with a base.
 const OF_BASE: [&str; 3] = ["only_tasks", "only_rows", "change"];
 
-/// Reads what a file takes of its base, if it has one; `within` are the file and those whose base it is.
+/// Reads the tasks, rows and figures that a file takes of its base; a draft without any if the file has no base.
+/// `within` are the file and those whose base it is.
 pub fn read(file: &Table<'_>, within: &[PathBuf]) -> Result<Draft, FileError> {
     let Some(base) = file.get("base") else {
         return match OF_BASE.iter().find_map(|key| file.get(key)) {

@@ -46,7 +46,7 @@ const TASK: [&str; 5] = ["task", "name", "limit", "data", "subject"];
 const ITEMS: [&str; 3] = ["limit", "data", "subject"];
 
 impl Spec {
-    /// Reads a file of runs, or the recipe that `recipe:NAME` names; `model` is that of rows that name none.
+    /// Reads a file of runs, or the recipe that `recipe:NAME` names; rows that name no model use `model`.
     ///
     /// # Errors
     /// If the file cannot be read, or says what cannot be meant: with its line.
@@ -82,7 +82,7 @@ impl Spec {
 struct Draft {
     heading: Heading,
     defaults: Settings,
-    /// The tasks, each with what it says of how it is asked.
+    /// The tasks, each with its own settings of how it is asked.
     tasks: Vec<(TaskSpec, Settings)>,
     rows: Vec<Row>,
     published: Vec<Published>,

@@ -14,7 +14,7 @@ use super::{
 
 /// Key of the values that a row sweeps.
 const SWEEP: &str = "sweep";
-/// Keys of a row beside what it says of model and answers.
+/// Keys of a row besides its settings of model and answers.
 const ROW: [&str; 5] = ["name", "baseline", "seeds", SWEEP, "on"];
 /// Keys of what rows share.
 const SHARED: [&str; 5] = ["rows", "baseline", "seeds", SWEEP, "on"];
@@ -160,7 +160,7 @@ impl Row {
         }
     }
 
-    /// Changes what it says.
+    /// Overrides the row's settings, seeds and baseline with those of a table.
     pub fn change(&mut self, table: &Table<'_>, tasks: &[&str]) -> Result<(), FileError> {
         self.own.add(Settings::read(table, "row", &CHANGE)?);
         self.on.extend(on(table, tasks)?);
@@ -169,7 +169,8 @@ impl Row {
         Ok(())
     }
 
-    /// Lays the row over what a file says of tasks and of all rows; `model` is that of rows that name none.
+    /// Lays the row's settings over the file's settings of tasks and of all rows; a row that names no model uses
+    /// `model`.
     pub fn over(&self, draft: &Draft, model: Option<&str>) -> Result<RowSpec, FileError> {
         let asking = |(task, settings): &(TaskSpec, Settings)| {
             let on = self.on.iter().filter(|(of, _)| *of == task.name).map(|(_, settings)| settings);
@@ -203,7 +204,8 @@ impl Row {
         })
     }
 
-    /// Refuses a guide without a decoder that wants one, and drops that of the defaults there.
+    /// Refuses a row's own guide without a decoder that wants one, and drops the defaults' guide there. Refuses such a
+    /// decoder without a guide, too.
     fn guide(&self, asks: &[Asking], model: &mut ModelSpec) -> Result<(), FileError> {
         let wanted = asks.iter().any(|ask| ask.options.wants_guide());
         let name = &self.name;

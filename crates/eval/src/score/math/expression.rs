@@ -329,7 +329,7 @@ impl Parser<'_> {
         exponent.map_or(Some(result), |exponent| result.power(exponent))
     }
 
-    /// A quantity without a value of its own, with its index: the point says what it is.
+    /// Reads a quantity without a value of its own, with its index. The point decides its value.
     fn quantity(&mut self, name: &str) -> Option<Value> {
         let mut key = name.to_owned();
         if self.take('_') {

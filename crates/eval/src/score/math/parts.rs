@@ -53,7 +53,7 @@ impl Part {
         expression()
     }
 
-    /// Two sides around the first sign of relation. What is larger stands on the right.
+    /// Reads two sides around the first sign of relation. The larger side comes right.
     fn relation(tokens: &[Token], depth: usize) -> Option<Self> {
         let at = position(tokens, is_relation)?;
         let (left, right) = (Self::read(&tokens[..at], depth), Self::read(&tokens[at + 1..], depth));

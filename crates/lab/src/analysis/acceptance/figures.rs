@@ -73,7 +73,7 @@ fn points(rates: &BTreeMap<usize, Rate>, first: usize, share: fn(Rate) -> Option
     rates.iter().filter_map(point).collect()
 }
 
-/// Confidence against the share that was right; the diagonal is what a calibrated model would have.
+/// Confidence against the share that was right; a calibrated model is on the diagonal.
 fn calibration(found: &Acceptance) -> Figure {
     let mut data = Table::new(&["of", "from", "count", "mean_confidence", "right"]);
     let mut lines = vec![Series::new("calibrated", Join::Path, [0.0, 1.0].map(|at| Point::at(at, at)).to_vec())];

@@ -167,7 +167,7 @@ pub fn measure(
     Ok(())
 }
 
-/// Notes what a forward predicted for the canvas, or for the smallest draft.
+/// Notes a forward's predictions for the canvas, or for the smallest draft.
 fn note(look: &Look<'_>, predicted: &mut Vec<Predicted>) {
     let Some((_, predictions)) = look.ran else { return };
     let layout = look.session.layout();

@@ -190,7 +190,7 @@ impl Search {
         Ok(Self { goal, forwards: session.counts().nfe, tokens, canvas, masked, layout, ask, sequence })
     }
 
-    /// The shortest ways along static decoding, and what the beam search finds.
+    /// Returns the shortest ways along static decoding, and the fewest forwards that the beam search finds.
     fn run(
         &mut self,
         model: &mut ModelByHand,

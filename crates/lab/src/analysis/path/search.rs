@@ -7,7 +7,7 @@
 //!   what static decoding commits next. This is the feasible path of FreeDave's paper (specs/freedave.md#0).
 //!   It is found exactly, with one forward for each canvas of static decoding.
 //! * through any canvases ([`beam`]): a forward may commit any of its predictions that are right in the end. There are too
-//!   many canvases to try; the search keeps those that look best, so that what it finds is an upper bound.
+//!   many canvases to try; the search keeps those that look best, so its result is an upper bound.
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -37,7 +37,8 @@ pub struct Stability {
     pub(super) average: Map,
     /// Chosen layers.
     pub(super) chosen: BTreeMap<usize, Map>,
-    /// `[layers][STORED][FEATURES]`: how the change of a feature goes with that of K or V, at the positions of answers.
+    /// `[layers][STORED][FEATURES]`: how the change of a feature goes with the change of K or V, at the positions of
+    /// answers.
     moments: Vec<Pairs>,
     /// `moments` of the average over layers.
     average_moments: Pairs,
@@ -133,7 +134,7 @@ impl Moments {
 }
 
 impl Stability {
-    /// Creates an empty measurement. Maps are made of `chosen` layers beside that of the average.
+    /// Creates an empty measurement. Maps are made of the `chosen` layers and of the average.
     pub fn new(model: &str, device: &str, layers: usize, chosen: &[usize]) -> Self {
         Self {
             model: model.to_owned(),
@@ -175,7 +176,7 @@ impl Stability {
         }
     }
 
-    /// Correlation of the change of each feature with that of a stored one, `KEY` or `VALUE`, in a layer.
+    /// Returns the correlation of each feature's change with a stored one's, `KEY` or `VALUE`, in a layer.
     pub fn correlations(&self, layer: usize, stored: usize) -> [Option<f64>; 4] {
         self.moments[layer][stored].map(|moments| moments.correlation())
     }

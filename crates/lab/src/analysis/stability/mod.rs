@@ -1,9 +1,9 @@
 //! Changes of a network's features from step to step (FlashDLM, figure 2; dLLM-Cache, figures 1 and 2).
 //!
 //! Caches of diffusion models live off features that hardly change between two steps. [`measure`] decodes a prompt
-//! without any cache, and compares K, V, what attention adds to the residual stream and what the MLP adds to it, in each
+//! without any cache, and compares K, V and the additions of attention and of the MLP to the residual stream, in each
 //! layer and at each position, with those of the step before: the cosine of the two. K is compared as attention reads
-//! it, rotated: a position's rotation is the same in all steps, so that the cosine is that of K before the rotation.
+//! it, rotated: a position's rotation is the same in all steps, so the cosine equals the one of K before the rotation.
 //! [`Stability`] joins the measurements of several prompts.
 
 mod figures;
@@ -92,7 +92,7 @@ impl Features {
         Self { last: BTreeMap::new(), similarities }
     }
 
-    /// Compares an intermediate with that of the forward before, and keeps it for the next one.
+    /// Compares an intermediate with the previous forward's, and keeps it for the next one.
     fn see(&mut self, part: Part, values: &[f32]) {
         let (feature, layer) = match part {
             Part::Key(layer) => (0, layer),

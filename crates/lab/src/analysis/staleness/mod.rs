@@ -130,8 +130,8 @@ pub struct Staleness {
     pub caches: Vec<OfCache>,
 }
 
-/// Decodes a session, and adds the distances of its slots to what is known of its cache. `go_on` gets how
-/// many masks are filled after each forward, and returns whether to go on.
+/// Decodes a session, and adds the distances of its slots to the findings of its cache. `go_on` gets how many masks are
+/// filled after each forward, and returns whether to go on.
 pub fn measure(
     model: &mut ModelByHand,
     session: Session,
@@ -226,7 +226,7 @@ impl Slots {
         }
     }
 
-    /// Compares what is left at the end with the truth of the last canvas that was run: no forward has read what it committed.
+    /// Compares the slots at the end with the truth of the last canvas that was run: no forward has read its commits.
     fn compare_end(&self, held: &[[Vec<f32>; 2]], found: &mut OfCache) {
         for (layer, written) in self.written.iter().enumerate() {
             for position in (0..written.len()).filter(|&position| written[position].is_some()) {

@@ -1,4 +1,4 @@
-//! `demask-lab analyze acceptance`: which drafts stand, and what a confidence is worth.
+//! `demask-lab analyze acceptance`: which drafts are accepted, and how often a prediction of a confidence is right.
 
 use demask::Options;
 use demask_decode::Session;

@@ -99,7 +99,7 @@ impl<'a> Subject<'a> {
         Ok(())
     }
 
-    /// Writes what was found, and prints it.
+    /// Writes the findings, and prints them.
     fn tell<F: Findings>(&self, settings: &Settings, found: &F) -> anyhow::Result<()> {
         write(self.out, found)?;
         if settings.screen.json {

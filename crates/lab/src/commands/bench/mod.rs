@@ -1,4 +1,4 @@
-//! `demask-lab bench`: what is measured is one file each; what they share is here.
+//! `demask-lab bench`: each measurement has a file of its own; their common code is here.
 
 mod attention;
 mod generate;

@@ -133,7 +133,7 @@ fn laid_out(
     Ok(plan?)
 }
 
-/// Leave to run programs, and a line on what the kernel denies of their confinement.
+/// Returns the permission to run programs, and warns of the parts of their confinement that the kernel denies.
 fn permission(screen: Screen, execution: CodeExecution) -> anyhow::Result<Permission> {
     let binary = std::env::current_exe().context("cannot find the running binary")?;
     let confinement = match execution {

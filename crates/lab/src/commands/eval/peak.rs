@@ -29,7 +29,7 @@ const ITEMS: usize = 4;
 /// Time between two looks at whether a process is done, or is to end.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Outcome of a process: what it measured, and of what.
+/// Outcome of a process: its measurement, with the run and the task.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Measured {
     run: String,
@@ -110,7 +110,7 @@ fn of_process(row: usize, task: usize) -> anyhow::Result<Measured> {
     serde_json::from_str(&found).context("its process did not say what it measured")
 }
 
-/// Returns the arguments of such a process: those of this one, and what it measures.
+/// Returns the arguments of such a process: those of this one, and the row and task that it measures.
 fn arguments(own: impl Iterator<Item = OsString>, row: usize, task: usize) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = own.collect();
     let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());

@@ -101,7 +101,7 @@ impl Ready {
         self.groups.iter().find(|group| group.rows.contains(&row))
     }
 
-    /// Lays out what a row asks for.
+    /// Prepares a row's requests without running them.
     fn rehearse(&self, row: usize) -> Result<Rehearsed, RunError> {
         match self.group(row).map(|group| &group.state) {
             Some(State::Opened(opened)) => self.plan.rehearse(row, &|prompt, options| opened.prepare(prompt, options)),
@@ -144,7 +144,7 @@ impl Ready {
         about_model(opened, &self.plan.rows[row].model, device)
     }
 
-    /// Returns what a report needs beside the records.
+    /// Returns the parts of the plan that a report needs besides the records.
     pub fn outline(&self) -> Outline {
         outline(&self.plan, &self.rehearsed, &self.combinations, &self.models)
     }
@@ -211,8 +211,8 @@ impl Ready {
         }
     }
 
-    /// Answers what is not answered yet. Models take turns as far as the memory holds them together; a model that is alone stays
-    /// loaded.
+    /// Answers the items that have no answer yet. Models take turns as far as the memory holds them together; a model
+    /// that is alone stays loaded.
     pub fn go(&mut self, settings: &Settings, answers: &mut Answers) -> anyhow::Result<()> {
         let missing: Vec<usize> = (0..self.groups.len())
             .map(|group| self.runs(answers.width).missing(&self.groups[group].rows, &answers.store))
@@ -315,7 +315,7 @@ fn opened(settings: &Settings, spec: &ModelSpec) -> anyhow::Result<(Opened, Devi
     Ok((opened, device))
 }
 
-/// Answers what is not answered yet.
+/// Answers the items that have no answer yet.
 fn answer(models: &[ModelRows<'_>], runs: Runs<'_>, store: &mut Store, screen: Screen) -> anyhow::Result<Made> {
     let _watched = Watched::begin();
     let missing: usize = models.iter().map(|(_, rows)| runs.missing(rows, store)).sum();

@@ -121,7 +121,7 @@ pub fn of_flags(settings: &Settings, args: &EvalArgs) -> anyhow::Result<Spec> {
     Ok(spec)
 }
 
-/// The tasks that are named, with what is said of their items.
+/// Returns the named tasks, with the choice of their items.
 fn tasks(args: &EvalArgs) -> anyhow::Result<Vec<TaskSpec>> {
     if args.tasks.is_empty() {
         let known: Vec<_> = demask_eval::tasks::TASKS.iter().map(|task| task.name).collect();
