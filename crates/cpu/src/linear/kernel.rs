@@ -132,7 +132,7 @@ impl Kernel {
 
     /// Reports whether the kernel looks at [`Block::fresh`]: sums of others are filled with zeros.
     pub(super) fn begins_at_zero(&self) -> bool {
-        self.instructions.tier == Tier::Amx && self.weight == WeightFormat::Bf16Pairs
+        self.instructions.tier == Tier::Amx
     }
 
     /// The kernel for weights of another format that takes the same inputs on the same tier, if there is one.

@@ -14,14 +14,18 @@ use super::{
     packed::{GROUP, PANEL, WeightFormat},
     portable,
 };
+#[cfg(target_arch = "x86_64")]
+use crate::tiles::ROWS_AHEAD;
 
 /// Bytes of two unpacked panels: three quarters of a 32 KiB first-level cache, so that blocks of the depth that are half
 /// as deep again as usual are unpacked at once.
 pub(super) const PANEL_BYTES: usize = 24 << 10;
+/// The same where the first-level cache has 48 KiB: a whole block of the depth of tile products.
+const WIDE_PANEL_BYTES: usize = 32 << 10;
 
 /// Two unpacked panels, on the stack of their thread.
 #[repr(align(64))]
-struct Panels(MaybeUninit<[u8; PANEL_BYTES]>);
+struct Panels(MaybeUninit<[u8; WIDE_PANEL_BYTES]>);
 
 /// Two panels.
 #[derive(Clone, Copy)]
@@ -93,7 +97,8 @@ pub(super) const fn kernel<U: Unpack, C: Code>(name: &'static str) -> Kernel {
 /// As [`Kernel::accumulate`].
 pub(super) unsafe fn accumulate<U: Unpack, D: Dequant<U::Vector>>(block: &Block) {
     let mut panels = Panels(MaybeUninit::uninit());
-    let most = PANEL_BYTES / U::KERNEL.weight.group_bytes(INPUTS);
+    let wide = U::KERNEL.begins_at_zero();
+    let most = if wide { WIDE_PANEL_BYTES } else { PANEL_BYTES } / U::KERNEL.weight.group_bytes(INPUTS);
     let panels = Pair { start: panels.0.as_mut_ptr().cast::<u8>(), stride: U::KERNEL.weight.offset(most * INPUTS) };
     let parts = block.depth / INPUTS;
     for group in 0..block.groups {
@@ -111,6 +116,10 @@ pub(super) unsafe fn accumulate<U: Unpack, D: Dequant<U::Vector>>(block: &Block)
                     panel_stride: panels.stride,
                     depth: (end - start) * INPUTS,
                     ahead: ahead(block, group, (end < parts).then(|| D::offset(end))),
+                    #[cfg(target_arch = "x86_64")]
+                    input_ahead: block.input_ahead.wrapping_add(group * ROWS_AHEAD * block.input_stride),
+                    #[cfg(target_arch = "x86_64")]
+                    fresh: block.fresh && start == 0,
                     ..part
                 });
             }

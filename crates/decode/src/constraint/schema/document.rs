@@ -13,6 +13,8 @@ pub(super) struct Document<'a> {
     values: Vec<&'a Json>,
     parents: Vec<(Place, String)>,
     places: HashMap<*const Json, Place>,
+    /// Records whether a value, or one around it, has an `$id` of its own: the document's own does not count.
+    identified: Vec<bool>,
     /// Values that references lead to, and the first one.
     targets: HashSet<Place>,
     /// Targets that references lead from one to the other and back have one number.
@@ -23,9 +25,11 @@ impl<'a> Document<'a> {
     /// Numbers the values of a document.
     pub(super) fn new(root: &'a Json) -> Self {
         let (mut values, mut parents, mut places) = (Vec::new(), Vec::new(), HashMap::new());
+        let mut identified: Vec<bool> = Vec::new();
         let mut stack = vec![(root, 0, String::new())];
         while let Some((value, parent, key)) = stack.pop() {
             let place = values.len() as Place;
+            identified.push(place != 0 && (identified[parent as usize] || has_identifier(value)));
             values.push(value);
             parents.push((parent, key));
             places.insert(std::ptr::from_ref(value), place);
@@ -37,7 +41,8 @@ impl<'a> Document<'a> {
                 _ => (),
             }
         }
-        let mut document = Self { values, parents, places, targets: HashSet::from([0]), circles: HashMap::new() };
+        let (targets, circles) = (HashSet::from([0]), HashMap::new());
+        let mut document = Self { values, parents, places, identified, targets, circles };
         document.follow();
         document
     }
@@ -74,14 +79,8 @@ impl<'a> Document<'a> {
         let refused = |reason: &str| self.refused(place, "$ref", reason);
         let Some(text) = reference.string() else { return Err(refused("is no text, expected a reference")) };
         // An identifier of its own changes what `#` means inside a part of the document.
-        let mut at = place;
-        while at != 0 {
-            let value = self.value(at);
-            let has = |key| value.get(key).and_then(Json::string).is_some_and(|id| !id.starts_with('#'));
-            if has("$id") || has("id") {
-                return Err(refused("is inside a schema with an $id of its own: not supported"));
-            }
-            at = self.parents[at as usize].0;
+        if self.identified[place as usize] {
+            return Err(refused("is inside a schema with an $id of its own: not supported"));
         }
         let own = self.value(0).get("$id").and_then(Json::string).map(|id| id.trim_end_matches('#'));
         let fragment = match text.split_once('#') {
@@ -192,6 +191,12 @@ fn visit(from: Place, arrows: &HashMap<Place, Vec<Place>>, met: &mut HashSet<Pla
             stack.pop();
         }
     }
+}
+
+/// Reports whether a schema names itself as a document of its own.
+fn has_identifier(schema: &Json) -> bool {
+    let is_name = |key| schema.get(key).and_then(Json::string).is_some_and(|name| !name.starts_with('#'));
+    is_name("$id") || is_name("id")
 }
 
 fn percent_decoded(text: &str) -> String {
