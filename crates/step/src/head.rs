@@ -78,6 +78,12 @@ impl HeadRequest {
         self.mute.iter().copied().filter(|&token| !self.allows(token))
     }
 
+    /// Returns the tokens of a vocabulary that it does not allow, ascending.
+    pub fn refused(&self, vocabulary: usize) -> impl Iterator<Item = TokenId> + '_ {
+        let bound = self.bound(vocabulary) as TokenId;
+        self.forbid.iter().copied().filter(move |&token| token < bound).chain(bound..vocabulary as TokenId)
+    }
+
     /// Returns the number of leading tokens of a vocabulary that are below the limit.
     pub fn bound(&self, vocabulary: usize) -> usize {
         self.limit.map_or(vocabulary, |limit| vocabulary.min(limit as usize))

@@ -21,6 +21,9 @@ use crate::{
 /// much worse than one that it keeps.
 const FLOOR: f64 = -1e4;
 
+/// Least probability of a predicted token by which another one's is measured: smaller numbers have fewer digits.
+const LEAST_KNOWN: f32 = 1e-30;
+
 /// Distance that rounding cannot bridge: the head's own token is the best one.
 const NEXT_BEST: f64 = -1.0 / (1 << 20) as f64;
 
@@ -424,20 +427,24 @@ impl Heard<'_> {
             Rows::new(wanted.clone(), vocab).filtered(logits, &mut left);
             left
         });
-        let passes = |token: TokenId| wanted.allows(token) && left.as_ref().is_none_or(|left| left.share(token) > 0.0);
         let score = |(token, logit): (TokenId, &f32)| {
             let score = (value((token, logit)) - best).max(FLOOR);
-            if token == drawn {
-                0.0
-            } else if !passes(token) {
-                score + FLOOR
-            } else if score > 0.0 || score == 0.0 && token < drawn {
-                NEXT_BEST
-            } else {
-                score
-            }
+            if score > 0.0 || score == 0.0 && token < drawn { NEXT_BEST } else { score }
         };
-        scores.fill(|of| of.extend((0..).zip(logits).map(score)));
+        scores.fill(|of| {
+            of.extend((0..).zip(logits).map(score));
+            let mut leave_out = |token: TokenId| {
+                let Some(logit) = logits.get(token as usize).filter(|_| token != drawn) else { return };
+                of[token as usize] = (value((token, logit)) - best).max(FLOOR) + FLOOR;
+            };
+            wanted.refused(vocab).for_each(&mut leave_out);
+            if let Some(left) = left {
+                (0..vocab as TokenId).filter(|&token| left.share(token) <= 0.0).for_each(leave_out);
+            }
+            if let Some(score) = of.get_mut(drawn as usize) {
+                *score = 0.0;
+            }
+        });
         Some(())
     }
 
@@ -448,12 +455,34 @@ impl Heard<'_> {
             return self.predictions.confidence.get(index).copied();
         }
         let (_, logits) = self.row(lane, position, vocab)?;
+        if let Some(confidence) = self.beside_predicted(index, logits, token) {
+            return Some(confidence);
+        }
         let mut rows = Rows::new(self.wanted_of_all(), vocab);
         let mut drawn = Distribution::default();
         if self.ask.wanted.sampling.confidence == ConfidenceOf::Drawn {
             rows.filtered(logits, &mut drawn);
         }
         Some(rows.confidence(logits, token, &drawn))
+    }
+
+    /// Returns the probability of a token by the predicted one's: both are of one softmax where no filter is between them. None
+    /// where the predicted one's says too little.
+    fn beside_predicted(&self, index: usize, logits: &[f32], token: TokenId) -> Option<f32> {
+        let wanted = self.wanted_of_all();
+        let logit = |token: TokenId| logits.get(token as usize).copied().filter(|logit| logit.is_finite());
+        let probability =
+            self.predictions.confidence.get(index).filter(|&&known| known > LEAST_KNOWN && known <= 1.0)?;
+        let is_drawn = wanted.sampling.confidence == ConfidenceOf::Drawn;
+        let weighs =
+            |&token: &TokenId| wanted.mute.binary_search(&token).is_err() && (!is_drawn || wanted.allows(token));
+        let predicted = self.predictions.tokens.get(index).filter(|token| weighs(token))?;
+        if wanted.sampling.filters(logits.len()) || !weighs(&token) {
+            return None;
+        }
+        let temperature = if is_drawn { f64::from(wanted.sampling.temperature) } else { 1.0 };
+        let distance = f64::from(logit(token)?) - f64::from(logit(*predicted)?);
+        Some((f64::from(*probability) * (distance / temperature).exp()).min(1.0) as f32)
     }
 
     /// The request, at a temperature that distributions have.

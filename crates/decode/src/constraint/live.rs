@@ -24,10 +24,16 @@ pub(super) struct Stretch {
 }
 
 impl Stretch {
-    /// Reports whether a position may lead to a state.
-    fn allows(&self, automaton: &TokenAutomaton, position: usize, target: State) -> bool {
-        let ended = target == automaton.end();
-        if self.in_hole { !ended } else { ended || position < self.budget }
+    /// Leaves the states of a set that a position may lead to: a hole has no end, and nothing else is after the budget.
+    fn limit(&self, automaton: &TokenAutomaton, position: usize, states: &mut [u64]) {
+        let (word, end) = (automaton.end() as usize / 64, 1 << (automaton.end() % 64));
+        if self.in_hole {
+            states[word] &= !end;
+        } else if position >= self.budget {
+            let ended = states[word] & end;
+            states.fill(0);
+            states[word] = ended;
+        }
     }
 
     /// Reports whether it may end in a state.
@@ -39,13 +45,48 @@ impl Stretch {
     }
 }
 
+/// Some states: as bits, and one by one in ascending order.
+#[derive(Debug, Default)]
+struct States {
+    bits: Vec<u64>,
+    list: Vec<State>,
+}
+
+impl States {
+    fn new(bits: Vec<u64>) -> Self {
+        let mut list = Vec::new();
+        for (&word, first) in bits.iter().zip((0..).step_by(64)) {
+            let mut rest = word;
+            while rest != 0 {
+                list.push(first + rest.trailing_zeros());
+                rest &= rest - 1;
+            }
+        }
+        Self { bits, list }
+    }
+
+    fn has(&self, state: State) -> bool {
+        self.bits[state as usize / 64] >> (state % 64) & 1 == 1
+    }
+
+    /// Leaves the states of which something is true.
+    fn retain(&mut self, is_left: impl Fn(State) -> bool) {
+        let bits = &mut self.bits;
+        self.list.retain(|&state| {
+            let stays = is_left(state);
+            bits[state as usize / 64] &= !(u64::from(!stays) << (state % 64));
+            stays
+        });
+    }
+}
+
 /// States of a stretch, before each position and after the last: those that its start reaches and from which it can be
-/// completed, ascending.
+/// completed.
 #[derive(Debug)]
 pub(super) struct Live<'a> {
     automaton: &'a TokenAutomaton,
     stretch: &'a Stretch,
-    sets: Vec<Vec<State>>,
+    sets: Vec<States>,
 }
 
 impl<'a> Live<'a> {
@@ -54,34 +95,30 @@ impl<'a> Live<'a> {
         let mut live = Self { automaton, stretch, sets: Vec::with_capacity(stretch.tokens.len() + 1) };
         live.reach();
         live.prune();
-        (!live.sets[0].is_empty()).then_some(live)
+        (!live.sets[0].list.is_empty()).then_some(live)
     }
 
     /// Fills in the states that the start reaches.
     fn reach(&mut self) {
         let Self { automaton, stretch, sets } = self;
-        let mut met = vec![false; automaton.end() as usize + 2];
-        sets.push(stretch.start.into_iter().collect());
+        let none = vec![0; automaton.end() as usize / 64 + 1];
+        let with = |bits: &mut Vec<u64>, state: State| bits[state as usize / 64] |= 1 << (state % 64);
+        // The start of an answer may be the state after the end's.
+        let mut start = vec![0; (automaton.end() as usize + 1) / 64 + 1];
+        stretch.start.into_iter().for_each(|state| with(&mut start, state));
+        sets.push(States::new(start));
         for (position, token) in stretch.tokens.iter().enumerate() {
-            let mut reached = Vec::new();
-            for &state in &sets[position] {
-                let mut reach = |target: State| {
-                    if stretch.allows(automaton, position, target)
-                        && !std::mem::replace(&mut met[target as usize], true)
-                    {
-                        reached.push(target);
-                    }
-                };
+            let mut reached = none.clone();
+            for &state in &sets[position].list {
                 match *token {
-                    Some(token) => automaton.next(state, token).into_iter().for_each(reach),
-                    None => automaton.row(state).iter().for_each(|edge| reach(edge.target)),
+                    Some(token) => {
+                        automaton.next(state, token).into_iter().for_each(|state| with(&mut reached, state));
+                    }
+                    None => automaton.row(state).targets().add_to(&mut reached),
                 }
             }
-            for &state in &reached {
-                met[state as usize] = false;
-            }
-            reached.sort_unstable();
-            sets.push(reached);
+            stretch.limit(automaton, position, &mut reached);
+            sets.push(States::new(reached));
         }
     }
 
@@ -89,35 +126,33 @@ impl<'a> Live<'a> {
     fn prune(&mut self) {
         let (automaton, stretch) = (self.automaton, self.stretch);
         let last = self.sets.len() - 1;
-        self.sets[last].retain(|&state| stretch.may_end(automaton, state));
+        self.sets[last].retain(|state| stretch.may_end(automaton, state));
         for position in (0..last).rev() {
-            let (before, behind) = self.sets.split_at_mut(position + 1);
-            let goes_on =
-                |target: State| stretch.allows(automaton, position, target) && behind[0].binary_search(&target).is_ok();
-            before[position].retain(|&state| match stretch.tokens[position] {
-                Some(token) => automaton.next(state, token).is_some_and(goes_on),
-                None => automaton.row(state).iter().any(|edge| goes_on(edge.target)),
+            let (before, after) = self.sets.split_at_mut(position + 1);
+            before[position].retain(|state| match stretch.tokens[position] {
+                Some(token) => automaton.next(state, token).is_some_and(|target| after[0].has(target)),
+                None => automaton.row(state).targets().meets(&after[0].bits),
             });
         }
     }
 
     /// Reports whether a position may lead to a state.
     fn leads_to(&self, position: usize, target: State) -> bool {
-        self.stretch.allows(self.automaton, position, target) && self.sets[position + 1].binary_search(&target).is_ok()
+        self.sets[position + 1].has(target)
     }
 
     /// Calls for each edge that an accepted filling may take at an open position.
     fn edges(&self, position: usize, mut each: impl FnMut(&Edge)) {
-        for &state in &self.sets[position] {
+        for &state in &self.sets[position].list {
             let row = self.automaton.row(state);
-            row.iter().filter(|edge| self.leads_to(position, edge.target)).for_each(&mut each);
+            row.edges().iter().filter(|edge| self.leads_to(position, edge.target)).for_each(&mut each);
         }
     }
 
     /// Reports whether an accepted filling has a token at an open position.
     pub(super) fn admits(&self, position: usize, token: TokenId) -> bool {
         let next = |&state: &State| self.automaton.next(state, token);
-        self.sets[position].iter().filter_map(next).any(|target| self.leads_to(position, target))
+        self.sets[position].list.iter().filter_map(next).any(|target| self.leads_to(position, target))
     }
 
     /// Returns the admissible token of the highest score at an open position, the lowest of several.
@@ -147,7 +182,7 @@ impl<'a> Live<'a> {
     pub(super) fn closure(&self) -> Vec<(usize, TokenId)> {
         let open = (0..self.stretch.tokens.len()).filter(|&position| self.stretch.tokens[position].is_none());
         let forced = |position: usize| {
-            let token = match self.sets[position][..] {
+            let token = match self.sets[position].list[..] {
                 [state] if state == self.automaton.end() => Some(self.automaton.vocabulary().fill()),
                 _ => self.only(position),
             };
@@ -159,7 +194,7 @@ impl<'a> Live<'a> {
     /// Returns the bytes that every accepted filling continues with in front of the first open position, and that position.
     pub(super) fn forced_text(&self) -> Option<(usize, Vec<u8>)> {
         let first = self.stretch.tokens.iter().position(Option::is_none)?;
-        let [state] = self.sets[first][..] else { return None };
+        let [state] = self.sets[first].list[..] else { return None };
         let bytes = self.automaton.shared_bytes(state, MOST_FORCED);
         (!bytes.is_empty()).then_some((first, bytes))
     }
@@ -171,50 +206,45 @@ impl<'a> Live<'a> {
         let (automaton, tokens) = (self.automaton, &self.stretch.tokens);
         let mut buffer = Scores::default();
         // Of each live state at a position: the largest sum after it, the token that it takes, and where that leads.
-        let mut values = vec![0.0; self.sets[tokens.len()].len()];
-        let mut choices: Vec<Vec<(TokenId, usize)>> = vec![Vec::new(); tokens.len()];
+        let mut values = vec![0.0; self.automaton.end() as usize + 2];
+        let mut before = values.clone();
+        let mut choices: Vec<Vec<(TokenId, State)>> = vec![Vec::new(); tokens.len()];
         for position in (0..tokens.len()).rev() {
             let counts = tokens[position].is_none() && scores(position, &mut buffer);
-            let behind = &self.sets[position + 1];
-            let place = |target: State| {
-                let allowed = self.stretch.allows(automaton, position, target);
-                behind.binary_search(&target).ok().filter(|_| allowed)
-            };
-            let mut sums = Vec::with_capacity(self.sets[position].len());
-            for &state in &self.sets[position] {
+            for &state in &self.sets[position].list {
                 let (mut found, mut to) = (NOTHING, 0);
-                let mut take = |(score, token): (f64, TokenId), place: usize| {
-                    let next = (score + values[place], token);
+                let mut take = |(score, token): (f64, TokenId), target: State| {
+                    let next = (score + values[target as usize], token);
                     if better(found, next) == next {
-                        (found, to) = (next, place);
+                        (found, to) = (next, target);
                     }
                 };
                 match tokens[position] {
                     Some(token) => {
-                        let place = automaton.next(state, token).and_then(place);
-                        if let Some(place) = place {
-                            take((0.0, token), place);
-                        }
+                        let target = automaton.next(state, token).filter(|&target| self.leads_to(position, target));
+                        target.into_iter().for_each(|target| take((0.0, token), target));
                     }
                     None => {
-                        for edge in automaton.row(state).iter() {
-                            let Some(place) = place(edge.target) else { continue };
-                            take(if counts { automaton.best(edge, &mut buffer) } else { (0.0, edge.lowest) }, place);
+                        let row = automaton.row(state);
+                        for edge in row.edges().iter().filter(|edge| self.leads_to(position, edge.target)) {
+                            let best = if counts { automaton.best(edge, &mut buffer) } else { (0.0, edge.lowest) };
+                            take(best, edge.target);
                         }
                     }
                 }
-                sums.push(found.0);
+                before[state as usize] = found.0;
                 choices[position].push((found.1, to));
             }
-            values = sums;
+            std::mem::swap(&mut values, &mut before);
         }
-        let mut at = 0;
-        let follow = |choices: &Vec<(TokenId, usize)>| {
-            let (token, to) = choices[at];
+        let mut at = self.sets[0].list[0];
+        let follow = |(states, choices): (&States, &Vec<(TokenId, State)>)| {
+            let place = states.list.binary_search(&at).unwrap_or_default();
+            let (token, to) = choices[place];
             at = to;
             token
         };
-        choices.iter().map(follow).collect()
+        self.sets.iter().zip(&choices).map(follow).collect()
     }
 }
 

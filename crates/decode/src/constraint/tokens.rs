@@ -1,7 +1,8 @@
 //! The automaton over a vocabulary's tokens, whose rows are made when they are first needed (specs/structure.md#4).
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
+    ops::Deref,
     sync::{
         Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicUsize, Ordering},
@@ -54,7 +55,78 @@ enum Tokens {
 }
 
 /// All edges of a state, by ascending target.
-pub(super) type Row = Arc<[Edge]>;
+#[derive(Debug)]
+pub(super) struct Row {
+    edges: Box<[Edge]>,
+    /// Their targets.
+    targets: Span,
+}
+
+/// A row: a kept one, or one that was made for this use.
+pub(super) enum RowOf<'a> {
+    Kept(&'a Row),
+    Made(Row),
+}
+
+impl Deref for RowOf<'_> {
+    type Target = Row;
+
+    fn deref(&self) -> &Row {
+        match self {
+            Self::Kept(row) => row,
+            Self::Made(row) => row,
+        }
+    }
+}
+
+impl Row {
+    fn new(edges: Box<[Edge]>) -> Self {
+        let targets = Span::new(edges.iter().map(|edge| edge.target));
+        Self { edges, targets }
+    }
+
+    /// Returns the edges.
+    pub(super) fn edges(&self) -> &[Edge] {
+        &self.edges
+    }
+
+    /// Returns the targets.
+    pub(super) fn targets(&self) -> &Span {
+        &self.targets
+    }
+
+    fn memory(&self) -> usize {
+        let edges = self.edges.iter().map(|edge| size_of::<Edge>() + edge.tokens.memory());
+        edges.sum::<usize>() + size_of_val(&self.targets.words[..])
+    }
+}
+
+/// A set of ascending states as bits, from the word of the lowest one on.
+#[derive(Debug)]
+pub(super) struct Span {
+    first: usize,
+    words: Box<[u64]>,
+}
+
+impl Span {
+    fn new(states: impl Iterator<Item = State> + Clone) -> Self {
+        let first = states.clone().next().map_or(0, |state| state as usize / 64);
+        let words = states.clone().last().map_or(0, |state| state as usize / 64 + 1 - first);
+        let mut words = vec![0; words].into_boxed_slice();
+        states.for_each(|state| words[state as usize / 64 - first] |= 1 << (state % 64));
+        Self { first, words }
+    }
+
+    /// Adds its states to a set.
+    pub(super) fn add_to(&self, set: &mut [u64]) {
+        set[self.first..].iter_mut().zip(&self.words).for_each(|(to, word)| *to |= word);
+    }
+
+    /// Reports whether it has a state of a set.
+    pub(super) fn meets(&self, set: &[u64]) -> bool {
+        set[self.first..].iter().zip(&self.words).any(|(one, other)| one & other != 0)
+    }
+}
 
 /// A language of byte strings as an automaton over the tokens of a vocabulary. It is shared between requests: rows and classes
 /// are made by the request that needs them first, and nothing that it says depends on which ones exist.
@@ -151,39 +223,37 @@ impl TokenAutomaton {
     }
 
     /// Returns the edges of a state.
-    pub(super) fn row(&self, state: State) -> Row {
+    pub(super) fn row(&self, state: State) -> RowOf<'_> {
         let place = &self.rows[state as usize];
         if let Some(row) = place.get() {
-            return Arc::clone(row);
+            return RowOf::Kept(row);
         }
-        let row = self.make_row(state);
-        let memory = size_of::<Edge>() * row.len() + row.iter().map(|edge| edge.tokens.memory()).sum::<usize>();
+        let row = Row::new(self.make_edges(state));
+        let memory = row.memory();
         if self.kept.fetch_add(memory, Ordering::Relaxed) + memory > self.limits.memory {
             self.kept.fetch_sub(memory, Ordering::Relaxed);
-            return row;
+            return RowOf::Made(row);
         }
         // Another request may have been first; both rows say the same.
-        Arc::clone(place.get_or_init(|| row))
+        RowOf::Kept(place.get_or_init(|| row))
     }
 
-    fn make_row(&self, state: State) -> Row {
-        let mut targets: BTreeMap<State, Vec<TokenId>> = BTreeMap::new();
+    fn make_edges(&self, state: State) -> Box<[Edge]> {
         let Some(from) = self.text_state(state) else {
-            return Arc::new([Edge::listed(state, self.vocabulary.fills().to_vec())]);
+            return Box::new([Edge::listed(state, self.vocabulary.fills().to_vec())]);
         };
-        // Most tokens lead where the one before led.
-        let mut last: Option<(State, Vec<TokenId>)> = None;
-        self.vocabulary.texts(state > self.end()).walk(&self.bytes, from, |target, token| match &mut last {
-            Some((same, tokens)) if *same == target => tokens.push(token),
-            _ => {
-                let next = targets.remove(&target).unwrap_or_default();
-                if let Some((before, tokens)) = last.replace((target, next)) {
-                    targets.insert(before, tokens);
-                }
-                last.as_mut().map(|last| last.1.push(token)).unwrap_or_default();
+        // Number of each target among those that were met, in the order of their first tokens.
+        let mut places = vec![u32::MAX; self.states()];
+        let mut targets: Vec<(State, Vec<TokenId>)> = Vec::new();
+        self.vocabulary.texts(state > self.end()).walk(&self.bytes, from, |target, token| {
+            let place = &mut places[target as usize];
+            if *place == u32::MAX {
+                *place = targets.len() as u32;
+                targets.push((target, Vec::new()));
             }
+            targets[*place as usize].1.push(token);
         });
-        targets.extend(last);
+        targets.sort_unstable_by_key(|target| target.0);
         let ends = self.vocabulary.ends();
         let end = (self.bytes.accepts(from) && !ends.is_empty()).then(|| Edge::listed(self.end(), ends.to_vec()));
         let mut classes = self.classes.write().unwrap_or_else(PoisonError::into_inner);
@@ -235,7 +305,7 @@ impl TokenAutomaton {
     pub(super) fn distance(&self, state: State) -> u32 {
         let Some(from) = self.text_state(state).filter(|&from| !self.bytes.accepts(from)) else { return 0 };
         if state > self.end() {
-            let least = self.row(state).iter().map(|edge| self.distance(edge.target)).min();
+            let least = self.row(state).edges().iter().map(|edge| self.distance(edge.target)).min();
             least.map_or(u32::MAX, |least| least.saturating_add(1))
         } else if self.states() > self.limits.states {
             self.bytes.distance(from)
@@ -249,7 +319,7 @@ impl TokenAutomaton {
         let states = self.states();
         let mut before: Vec<Vec<State>> = vec![Vec::new(); states];
         for state in 0..states as State {
-            for edge in self.row(state).iter().filter(|edge| edge.target < self.end()) {
+            for edge in self.row(state).edges().iter().filter(|edge| edge.target < self.end()) {
                 before[edge.target as usize].push(state);
             }
         }
