@@ -1,5 +1,5 @@
-//! Tells the program which commit it is built from: `DEMASK_COMMIT`, and `DEMASK_CHANGED` where files differ from it. Outside the
-//! project's own repository, and without git, neither is set.
+//! Tells the laboratory, and the extension of Python, which commit they are built from: `DEMASK_COMMIT`, and
+//! `DEMASK_CHANGED` where files differ from it. Outside the project's own repository, and without git, neither is set.
 
 use std::{fs, path::Path, process::Command};
 
@@ -11,8 +11,8 @@ fn git(root: &Path, arguments: &[&str]) -> Option<String> {
 }
 
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    println!("cargo::rerun-if-changed={}", root.join("crates/lab/build.rs").display());
     // A copy inside another repository is none of its commits.
     let is_own = git(&root, &["rev-parse", "--show-cdup"]).is_some_and(|up| up.is_empty());
     let Some(commit) = git(&root, &["rev-parse", "--short=12", "HEAD"]).filter(|_| is_own) else { return };

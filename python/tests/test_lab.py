@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import types
@@ -45,6 +46,8 @@ def test_rows_are_a_table(tmp_path: pathlib.Path) -> None:
     assert {"report.md", "report.html", "run.json", "summary.json"} <= set(os.listdir(tmp_path / "out"))
     made_by = json.loads((tmp_path / "out/run.json").read_text())["made"]
     assert made_by["version"] == demask.__version__ and made_by["executable"] and made_by["batch"] == 1
+    # A build outside of the repository knows no commit.
+    assert re.fullmatch("[0-9a-f]{12}", made_by.get("commit") or "0" * 12)
     assert len(made_by["calls"]) == 1 and made_by["calls"][0]["ended"]
 
 

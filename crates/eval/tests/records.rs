@@ -65,40 +65,8 @@ struct Doubtful {
     reason: &'static str,
 }
 
-/// Rows that were timed in a bad minute, when rows were timed one after the other and not in turns. They stay until their
-/// recipes are recorded again on a quiet machine.
-const DOUBTFUL: &[Doubtful] = &[
-    Doubtful {
-        record: "dllm-cache-ablation-prompt-interval",
-        run: "Kr = 1, Kp=50",
-        reason: "two other tables have 0.0288 and 0.0298 s for the same settings, forwards and operations.",
-    },
-    Doubtful {
-        record: "dllm-cache-fewer-steps",
-        run: "threshold over dual",
-        reason: "three other tables have 0.0033 to 0.0035 s for the same settings, forwards and operations.",
-    },
-    Doubtful {
-        record: "dllm-cache-main-llada",
-        run: "threshold over dual",
-        reason: "three other tables have 0.0033 to 0.0035 s for the same settings, forwards and operations.",
-    },
-    Doubtful {
-        record: "dllm-cache-main-dream",
-        run: "no cache",
-        reason: "another table has 0.0316 s for the same settings, forwards and operations.",
-    },
-    Doubtful {
-        record: "flashdlm-table-2",
-        run: "demo-dream",
-        reason: "another table has 0.0582 s for the same settings, forwards and operations.",
-    },
-    Doubtful {
-        record: "flashdlm-table-3",
-        run: "demo-dream, threshold over dual",
-        reason: "four other tables have 0.0033 to 0.0034 s for the same settings, forwards and operations.",
-    },
-];
+/// Rows that were timed in a bad minute, until their recipes are recorded again on a quiet machine.
+const DOUBTFUL: &[Doubtful] = &[];
 
 /// Factor by which seconds of equal rows may differ.
 const APART: f64 = 1.15;

@@ -218,6 +218,8 @@ impl Evaluation {
             let rows = self.combinations.iter();
             let rows = rows.filter_map(|one| Some((one.label.as_str(), &self.group(one.row)?.device)));
             let made = MadeBy::here(Some(&library), batch, rows).map_err(|error| Failure::Device(error.to_string()))?;
+            let commit = option_env!("DEMASK_COMMIT").map(str::to_owned);
+            let made = MadeBy { commit, dirty: option_env!("DEMASK_CHANGED") == Some("true"), ..made };
             let store = Store::open(&directory, &self.described(), Some(&made))?;
             self.outline().write(&directory).map_err(ReportError::from)?;
             Ok(store)
