@@ -1,7 +1,7 @@
 //! The loop that most decoders share: block after block, all that is open in the block predicted in each forward, a transfer
 //! rule taking some of it (LLaDA, Dream, SDAR, Fast-dLLM; specs/caches.md#1 and specs/caches.md#3).
 
-use demask_step::{HeadAsk, Position, SequenceNeeds};
+use demask_step::{HeadAsk, Position, SequenceLimits};
 
 use crate::{
     constraint::LaneOf,
@@ -106,7 +106,7 @@ impl<T: Transfer> Decoder for Blockwise<T> {
         self.transfer.ask(ask);
     }
 
-    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceLimits) {
         needs.predictions = needs.predictions.max(layout.block_length());
         let mut ask = HeadAsk::default();
         self.transfer.ask(&mut ask);

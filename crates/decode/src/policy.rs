@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Range};
 
-use demask_step::{LayerRows, Position, SequenceNeeds, StepPlan};
+use demask_step::{LayerRows, Position, SequenceLimits, StepPlan};
 
 use crate::{
     layout::Layout,
@@ -38,8 +38,8 @@ pub enum Upkeep {
 /// the conditional and the unconditional sequence of guidance.
 pub trait CachePolicy: fmt::Debug + Send {
     /// The most positions and rows that its steps need; by default every row may be live.
-    fn needs(&self, layout: &Layout) -> SequenceNeeds {
-        SequenceNeeds { positions: layout.len(), rows: layout.len(), ..SequenceNeeds::default() }
+    fn needs(&self, layout: &Layout) -> SequenceLimits {
+        SequenceLimits { positions: layout.len(), rows: layout.len(), ..SequenceLimits::default() }
     }
 
     /// Returns what has to be computed before the next prediction (prefill, store), and fills the plan of a forward of its

@@ -4,7 +4,7 @@
 use std::{fmt, ops::Range};
 
 use demask_step::{
-    ForwardInput, HeadAsk, NO_TOKEN, Need, Position, Positions, Predictions, SequenceNeeds, StepPlan, TokenId,
+    ForwardInput, HeadAsk, NO_TOKEN, Position, Positions, Predictions, SequenceLimits, SequenceSpec, StepPlan, TokenId,
 };
 
 use crate::{
@@ -223,7 +223,7 @@ pub trait Decoder: fmt::Debug + Send {
     fn ask(&self, ask: &mut HeadAsk);
 
     /// Adds what its steps need beyond the cache policy's rows: predictions, drafts. By default it predicts a block.
-    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceLimits) {
         needs.predictions = needs.predictions.max(layout.block_length());
     }
 
@@ -251,7 +251,7 @@ pub trait Decoder: fmt::Debug + Send {
     }
 
     /// Returns the sequences of the networks that it asks beside the diffusion model.
-    fn helpers(&self) -> &[Need] {
+    fn helpers(&self) -> &[SequenceSpec] {
         &[]
     }
 

@@ -6,7 +6,7 @@ use demask_decode::{
     CacheSpec, Exactness, Layout, Memory, Remasking, Schedule, Session, SessionOptions, Setup, StopRule,
     schedule::Clock, transfer::Ranking,
 };
-use demask_step::{ForwardInput, Job, Lanes, Mask, Network, Predictions, SequenceId, SequenceNeeds, TokenId};
+use demask_step::{ForwardInput, Job, Lanes, Mask, Network, Predictions, SequenceId, SequenceLimits, TokenId};
 use demask_testkit::{by_hand::ByHand, property, scripted::Scripted};
 use proptest::prelude::*;
 
@@ -185,7 +185,7 @@ impl Shape {
 }
 
 /// A fresh sequence's answer to a request that computes everything: what it is without any history.
-fn vanilla(script: &mut Scripted, needs: &SequenceNeeds, request: &ForwardInput) -> Predictions {
+fn vanilla(script: &mut Scripted, needs: &SequenceLimits, request: &ForwardInput) -> Predictions {
     let fresh = script.open(needs).unwrap();
     let mut out = [Predictions::default()];
     script.step(&[request.step(fresh)], &mut out).unwrap();
@@ -268,7 +268,7 @@ proptest! {
         let mut script = shape.script(shift);
         let mut session = Session::new(shape.with(shift, "threshold:tau=0.4", "dual")).unwrap();
         let needs = session.needs()[0].sequence.clone();
-        let id = script.open(&SequenceNeeds { drafts: 1, draft_span: needs.positions, ..needs }).unwrap();
+        let id = script.open(&SequenceLimits { drafts: 1, draft_span: needs.positions, ..needs }).unwrap();
         let overlay = drive(&mut session, |_, requests| {
             let mut request = requests[0].clone();
             if request.plan.live.len() < shape.length() {

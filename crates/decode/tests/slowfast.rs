@@ -2,7 +2,7 @@
 
 use crate::common::{VOCAB, drive, drive_on, options, predict};
 use demask_decode::{Session, SessionOptions};
-use demask_step::{Job, Mask, Network, Predictions, SequenceNeeds};
+use demask_step::{Job, Mask, Network, Predictions, SequenceLimits};
 use demask_testkit::{property, scripted::Scripted};
 use proptest::prelude::*;
 
@@ -155,7 +155,7 @@ fn caches_s4_truncated_forwards() {
                 if request.plan.visible < 28 {
                     truncated += 1;
                     let positions = request.plan.visible as usize;
-                    let needs = SequenceNeeds { positions, rows: positions, predictions: 24, ..Default::default() };
+                    let needs = SequenceLimits { positions, rows: positions, predictions: 24, ..Default::default() };
                     let alone = script.open(&needs).unwrap();
                     let mut shorter = [Predictions::default()];
                     script.step(&[request.step(alone)], &mut shorter).unwrap();

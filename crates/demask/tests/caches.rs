@@ -9,7 +9,7 @@ use demask_cpu::isa::Isa;
 use demask_decode::{CanvasSpec, ModelFacts, Remasking, Session, SessionOptions, StopRule};
 use demask_model::{ArchSpec, Inspect};
 use demask_step::{
-    ForwardInput, Job, LayerRows, Mask, Position, Positions, Predictions, SequenceId, SequenceNeeds, SequenceStep,
+    ForwardInput, Job, LayerRows, Mask, Position, Positions, Predictions, SequenceId, SequenceLimits, SequenceStep,
 };
 use demask_tensor::Dtype;
 use demask_testkit::by_hand::ByHand;
@@ -94,7 +94,7 @@ fn run_on(
     change: impl Fn(&mut ForwardInput),
 ) -> (Vec<Forward>, Session) {
     let mut session = Session::new(options.clone()).unwrap();
-    let open = |needs: &SequenceNeeds| SequenceNeeds { logits: true, ..needs.clone() };
+    let open = |needs: &SequenceLimits| SequenceLimits { logits: true, ..needs.clone() };
     let ids: Vec<SequenceId> =
         session.needs().iter().map(|needs| network.open(&open(&needs.sequence)).unwrap()).collect();
     let mut forwards = Vec::new();
@@ -369,7 +369,7 @@ fn caches_x6_one_block_makes_the_prefix_cache_a_frozen_prompt() {
 fn kept_slots(shift: usize, options: &SessionOptions) -> (usize, usize) {
     let mut network = runner(&spec(shift), devices(shift)[1], Dtype::F32, 2);
     let mut session = Session::new(options.clone()).unwrap();
-    let needs = SequenceNeeds { logits: true, ..session.needs()[0].sequence.clone() };
+    let needs = SequenceLimits { logits: true, ..session.needs()[0].sequence.clone() };
     let ids = [network.open(&needs).unwrap(), network.open(&needs).unwrap()];
     let mut step = |id: SequenceId, request: &ForwardInput| {
         let mut out = [Predictions::default()];
@@ -476,7 +476,7 @@ fn caches_s4_truncated_forwards() {
         for forward in truncated {
             let rows = forward.request.plan.visible as usize;
             let needs =
-                SequenceNeeds { positions: rows, rows, predictions: rows, logits: true, ..SequenceNeeds::default() };
+                SequenceLimits { positions: rows, rows, predictions: rows, logits: true, ..SequenceLimits::default() };
             let id = network.open(&needs).unwrap();
             let mut out = [Predictions::default()];
             network.step(&[forward.request.step(id)], &mut out).unwrap();

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, mem, time::Duration};
 
 use demask_step::{
     DeviceError, DeviceId, ForwardInput, Network, OpenError, Opened, Pages, Predictions, Prefix, PrefixCounters,
-    RowBudget, SequenceId, SequenceNeeds, SequenceStep, room,
+    RowBudget, SequenceId, SequenceLimits, SequenceStep, room,
 };
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// A network, and scratch for its forwards, which never allocate: room is made when sequences are opened.
-pub(crate) struct Host<N: Network + ?Sized> {
+pub(crate) struct NetworkState<N: Network + ?Sized> {
     pub(crate) network: Box<N>,
     /// Faults that are injected, in tests.
     pub(crate) faults: Faults,
@@ -85,11 +85,11 @@ pub struct NetworkCounters {
     pub cost: Option<ForwardCost>,
 }
 
-impl<N: Network + ?Sized> Host<N> {
+impl<N: Network + ?Sized> NetworkState<N> {
     pub(crate) fn new(network: Box<N>) -> Self {
         let curve = Curve::new(network.rows().free);
         // Nothing at all has a price, which says of which device.
-        let device = network.price(&SequenceNeeds::default()).unwrap_or_default().device;
+        let device = network.memory_cost(&SequenceLimits::default()).unwrap_or_default().device;
         Self {
             network,
             device,
@@ -111,7 +111,7 @@ impl<N: Network + ?Sized> Host<N> {
 
     pub(crate) fn open(
         &mut self,
-        needs: &SequenceNeeds,
+        needs: &SequenceLimits,
         prefix: Prefix<'_>,
         tenant: Tenant,
     ) -> Result<Opened, OpenError> {
@@ -190,7 +190,7 @@ impl<N: Network + ?Sized> Host<N> {
             // Also of those that are not taken now: their turn comes.
             one.set_tag(id, tag, *round + 1);
             let is_long = one.wanted().ok().flatten().is_some_and(|wanted| is_long(wanted.group(0), piece));
-            let (id, weight) = (one.id.0, one.class.weight);
+            let (id, weight) = (one.id.0, one.scheduling.weight);
             let ready = Ready { tag, id, slot, party: place, is_long, taken: 0, rows: 0, end: None, weight };
             party.ready.push(Reverse(ready));
         }
@@ -224,8 +224,8 @@ impl<N: Network + ?Sized> Host<N> {
         }
     }
 
-    /// Runs the chosen groups as one forward and leaves the predictions with the host. A request that is found wrong before
-    /// it ends with an error, alone. Returns how long the network took.
+    /// Runs the chosen groups as one forward and leaves the predictions with the network. A request that is found wrong
+    /// before it ends with an error, alone. Returns how long the network took.
     pub(crate) fn run(
         &mut self,
         running: &mut [Box<Request>],

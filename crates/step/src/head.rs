@@ -2,7 +2,7 @@
 
 use crate::{
     Position, Positions, TokenId, TokenList,
-    needs::{Cost, SequenceNeeds},
+    needs::{Cost, SequenceLimits},
     random::{self, Use},
     room,
 };
@@ -213,7 +213,7 @@ impl Predictions {
     }
 
     /// Makes room for the answers of a sequence with these needs, but for logits.
-    pub fn reserve(&mut self, needs: &SequenceNeeds) {
+    pub fn reserve(&mut self, needs: &SequenceLimits) {
         let predictions = needs.predictions;
         self.positions.reserve(predictions);
         room(&mut self.tokens, predictions);

@@ -32,11 +32,11 @@ mod tokens;
 pub use check::PlanLimits;
 pub use device::{Allocated, DeviceError, DeviceMemory, MemoryMeter, OutOfMemory};
 pub use head::{ConfidenceOf, FilterOrder, HeadAsk, HeadRequest, Judged, Predictions, Sampling};
-pub use job::{ForwardInput, Job, Need, Pending};
-pub use needs::{Cost, Operations, SequenceNeeds};
+pub use job::{ForwardInput, Job, Pending, SequenceSpec};
+pub use needs::{Cost, Operations, SequenceLimits};
 pub use network::{
-    Blend, BlendWith, DeviceId, Network, OpenError, Opened, Pages, PlanError, Prefix, PrefixCounters, Price, RowBudget,
-    SequenceId, SequenceStep,
+    Blend, BlendWith, DeviceId, MemoryCost, Network, OpenError, Opened, Pages, PlanError, Prefix, PrefixCounters,
+    RowBudget, SequenceId, SequenceStep,
 };
 pub use plan::{
     BlockRules, Drift, Keep, Lanes, LaunchKind, LayerRows, Mask, MaskKind, Origin, Probe, StepPlan, Stores,

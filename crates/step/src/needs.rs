@@ -2,7 +2,7 @@
 
 /// Upper bounds of a sequence's needs over all of its steps.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SequenceNeeds {
+pub struct SequenceLimits {
     /// Slots: the canvas length.
     pub positions: usize,
     /// Leading positions whose memory is taken when the sequence is opened; the rest is taken by
@@ -30,7 +30,7 @@ pub struct SequenceNeeds {
     pub logits: bool,
 }
 
-impl SequenceNeeds {
+impl SequenceLimits {
     /// Returns the leading positions whose memory is taken when the sequence is opened.
     pub fn opening(&self) -> usize {
         self.opens_with.map_or(self.positions, |positions| positions.min(self.positions))

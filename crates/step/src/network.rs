@@ -3,7 +3,7 @@
 
 use std::{error, fmt};
 
-use crate::{DeviceError, HeadAsk, Mask, OutOfMemory, Position, Predictions, SequenceNeeds, StepPlan, TokenId};
+use crate::{DeviceError, HeadAsk, Mask, OutOfMemory, Position, Predictions, SequenceLimits, StepPlan, TokenId};
 
 /// A model that runs steps for open sequences: a diffusion model, an autoregressive guide, a scripted one in tests.
 ///
@@ -11,18 +11,18 @@ use crate::{DeviceError, HeadAsk, Mask, OutOfMemory, Position, Predictions, Sequ
 /// request, which must run in one forward.
 pub trait Network: Send {
     /// Reserves everything that a sequence will ever need, the memory of all of its positions too: a step never allocates.
-    fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError>;
+    fn open(&mut self, needs: &SequenceLimits) -> Result<SequenceId, OpenError>;
 
-    /// Opens a sequence with memory for the positions that it [opens with](SequenceNeeds::opens_with) and that begins with a
-    /// prefix: as many of its leading slots as other sequences [published] for the same prefix are filled. No step may
-    /// have such a position live or keep it. By default, and
+    /// Opens a sequence with memory for the positions that it [opens with](SequenceLimits::opens_with) and that begins
+    /// with a prefix: as many of its leading slots as other sequences [published] for the same prefix are filled. No
+    /// step may have such a position live or keep it. By default, and
     /// under full attention, where what stands after a token changes its K/V, none is filled.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     ///
     /// [published]: Self::publish
-    fn open_behind(&mut self, needs: &SequenceNeeds, _prefix: Prefix<'_>) -> Result<Opened, OpenError> {
+    fn open_behind(&mut self, needs: &SequenceLimits, _prefix: Prefix<'_>) -> Result<Opened, OpenError> {
         Ok(Opened { sequence: self.open(needs)?, filled: 0 })
     }
 
@@ -33,7 +33,7 @@ pub trait Network: Send {
     }
 
     /// Takes memory for at least this number of leading positions of a sequence that was opened with fewer
-    /// ([`SequenceNeeds::opens_with`]), and returns how many have some now. By default all have.
+    /// ([`SequenceLimits::opens_with`]), and returns how many have some now. By default all have.
     ///
     /// # Errors
     /// If the device has too little; nothing was taken then.
@@ -74,7 +74,7 @@ pub trait Network: Send {
     fn close(&mut self, sequence: SequenceId);
 
     /// Returns what opening a sequence with these needs would take now, or why it can never be opened. Changes nothing.
-    fn price(&self, needs: &SequenceNeeds) -> Result<Price, OpenError>;
+    fn memory_cost(&self, needs: &SequenceLimits) -> Result<MemoryCost, OpenError>;
 
     /// Finds the first fault of a group, by [`PlanLimits::check`](crate::PlanLimits::check). A group that passes cannot
     /// fail a batch, and a bug in one request's group fails that request alone.
@@ -100,7 +100,7 @@ pub trait Network: Send {
 
 /// Memory needed to open a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Price {
+pub struct MemoryCost {
     /// Bytes that opening it takes, which it holds until it is closed.
     pub own: u64,
     /// Bytes by which buffers that all sequences share would grow; they stay that large.

@@ -10,9 +10,9 @@ mod prefixes;
 mod slots;
 
 use demask_step::{
-    Blend, BlendWith, ConfidenceOf, Cost, DeviceError, DeviceId, HeadRequest, Judged, LayerRows, NO_TOKEN, Network,
-    OpenError, Opened, Operations, OutOfMemory, Pages, PlanError, PlanLimits, Position, Predictions, Prefix,
-    PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId, random,
+    Blend, BlendWith, ConfidenceOf, Cost, DeviceError, DeviceId, HeadRequest, Judged, LayerRows, MemoryCost, NO_TOKEN,
+    Network, OpenError, Opened, Operations, OutOfMemory, Pages, PlanError, PlanLimits, Position, Predictions, Prefix,
+    PrefixCounters, RowBudget, SequenceId, SequenceLimits, SequenceStep, StepPlan, TokenId, random,
 };
 
 use prefixes::Prefixes;
@@ -300,7 +300,7 @@ fn argmax(values: impl Iterator<Item = f64>) -> usize {
 
 impl Scripted {
     /// Opens a sequence with memory for the positions that it opens with.
-    fn begin(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
+    fn begin(&mut self, needs: &SequenceLimits) -> Result<SequenceId, OpenError> {
         self.check_memory(needs.opening() as u64)?;
         self.sequences.push(Some(Slots::new(needs)));
         Ok(SequenceId(self.sequences.len() as u32 - 1))
@@ -314,11 +314,11 @@ impl Scripted {
 }
 
 impl Network for Scripted {
-    fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
-        self.begin(&SequenceNeeds { opens_with: None, ..needs.clone() })
+    fn open(&mut self, needs: &SequenceLimits) -> Result<SequenceId, OpenError> {
+        self.begin(&SequenceLimits { opens_with: None, ..needs.clone() })
     }
 
-    fn open_behind(&mut self, needs: &SequenceNeeds, prefix: Prefix<'_>) -> Result<Opened, OpenError> {
+    fn open_behind(&mut self, needs: &SequenceLimits, prefix: Prefix<'_>) -> Result<Opened, OpenError> {
         let sequence = self.begin(needs)?;
         let Some(Some(slots)) = self.sequences.get_mut(sequence.0 as usize) else {
             return Ok(Opened { sequence, filled: 0 });
@@ -370,8 +370,8 @@ impl Network for Scripted {
     }
 
     /// A position is a byte.
-    fn price(&self, needs: &SequenceNeeds) -> Result<Price, OpenError> {
-        Ok(Price { own: needs.opening() as u64, growth: 0, device: DeviceId(0) })
+    fn memory_cost(&self, needs: &SequenceLimits) -> Result<MemoryCost, OpenError> {
+        Ok(MemoryCost { own: needs.opening() as u64, growth: 0, device: DeviceId(0) })
     }
 
     fn check(&self, group: &[SequenceStep<'_>]) -> Result<(), PlanError> {
@@ -453,7 +453,7 @@ mod tests {
     }
 
     fn open(script: &mut Scripted) -> SequenceId {
-        script.open(&SequenceNeeds { positions: 8, rows: 8, predictions: 4, ..SequenceNeeds::default() }).unwrap()
+        script.open(&SequenceLimits { positions: 8, rows: 8, predictions: 4, ..SequenceLimits::default() }).unwrap()
     }
 
     #[test]
@@ -510,14 +510,14 @@ mod tests {
     fn answers(plan: &StepPlan, tokens: &[TokenId], keep: Option<Keep>) -> [Predictions; 2] {
         let mut script = Scripted::new(4, 12, 0);
         let drafts = plan.lanes.count();
-        let needs = SequenceNeeds {
+        let needs = SequenceLimits {
             positions: 8,
             rows: 8 * drafts,
             drafts,
             draft_span: 8,
             predictions: 4 * drafts,
             increments: true,
-            ..SequenceNeeds::default()
+            ..SequenceLimits::default()
         };
         let id = script.open(&needs).unwrap();
         let reuse = LayerRows::Partial { compute: Positions::new(), probe: None, first_whole: true };
@@ -566,13 +566,13 @@ mod tests {
     #[test]
     fn given_tokens_are_judged() {
         let mut script = Scripted::new(2, 12, 1);
-        let needs = SequenceNeeds {
+        let needs = SequenceLimits {
             positions: 3,
             rows: 3,
             predictions: 1,
             judge_width: 12,
             top: 3,
-            ..SequenceNeeds::default()
+            ..SequenceLimits::default()
         };
         let id = script.open(&needs).unwrap();
         let (live, predict) = ((0..3).into(), (3..4).into());

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use demask_step::{Lanes, Mask, MaskKind, Position, SequenceNeeds, StepPlan, Stores};
+use demask_step::{Lanes, Mask, MaskKind, Position, SequenceLimits, StepPlan, Stores};
 
 use crate::{
     choices,
@@ -185,11 +185,11 @@ impl BlockCache {
 }
 
 impl CachePolicy for BlockCache {
-    fn needs(&self, layout: &Layout) -> SequenceNeeds {
+    fn needs(&self, layout: &Layout) -> SequenceLimits {
         let (start, block) = (layout.start(), layout.block_length());
         // With a store, a forward has the rows of the block that it predicts as well.
         let rows = if self.fused { (start.max(block) + block).min(layout.len()) } else { start.max(block) };
-        SequenceNeeds { positions: layout.len(), rows, ..SequenceNeeds::default() }
+        SequenceLimits { positions: layout.len(), rows, ..SequenceLimits::default() }
     }
 
     fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> Upkeep {

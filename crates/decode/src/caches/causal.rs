@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use demask_step::{Lanes, Mask, MaskKind, Position, SequenceNeeds, StepPlan};
+use demask_step::{Lanes, Mask, MaskKind, Position, SequenceLimits, StepPlan};
 
 use crate::{
     layout::Layout,
@@ -45,9 +45,9 @@ struct CausalCache {
 }
 
 impl CachePolicy for CausalCache {
-    fn needs(&self, layout: &Layout) -> SequenceNeeds {
+    fn needs(&self, layout: &Layout) -> SequenceLimits {
         // The prompt is read in one forward.
-        SequenceNeeds { positions: layout.len(), rows: layout.response().max(1), ..SequenceNeeds::default() }
+        SequenceLimits { positions: layout.len(), rows: layout.response().max(1), ..SequenceLimits::default() }
     }
 
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {

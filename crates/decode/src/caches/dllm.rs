@@ -16,7 +16,7 @@ mod refresh;
 
 use std::ops::Range;
 
-use demask_step::{Drift, LayerRows, MaskKind, Position, Positions, Probe, SequenceNeeds, StepPlan, random};
+use demask_step::{Drift, LayerRows, MaskKind, Position, Positions, Probe, SequenceLimits, StepPlan, random};
 
 pub use self::refresh::{Count, CountFrom};
 use self::refresh::{Intervals, Track};
@@ -305,16 +305,16 @@ fn block_rows(view: &View<'_>, held: &[Commit], rows: &Range<Position>) -> Range
 }
 
 impl CachePolicy for DllmCache {
-    fn needs(&self, layout: &Layout) -> SequenceNeeds {
+    fn needs(&self, layout: &Layout) -> SequenceLimits {
         let stored = self.guided > 1;
-        SequenceNeeds {
+        SequenceLimits {
             positions: layout.len(),
             rows: layout.len(),
             // A pass whose difference is stored reads every mask.
             predictions: if stored { layout.len() - layout.response() } else { 0 },
             increments: true,
             residual: stored,
-            ..SequenceNeeds::default()
+            ..SequenceLimits::default()
         }
     }
 

@@ -1,6 +1,6 @@
 //! Plain autoregressive decoding of a causal model: one token a forward, from left to right (specs/models.md#5).
 
-use demask_step::{HeadAsk, MaskKind, NO_TOKEN, Position, Predictions, SequenceNeeds};
+use demask_step::{HeadAsk, MaskKind, NO_TOKEN, Position, Predictions, SequenceLimits};
 
 use crate::{
     event::Commit,
@@ -47,7 +47,7 @@ struct Autoregressive;
 impl Decoder for Autoregressive {
     fn ask(&self, _ask: &mut HeadAsk) {}
 
-    fn reserve(&self, _layout: &Layout, needs: &mut SequenceNeeds) {
+    fn reserve(&self, _layout: &Layout, needs: &mut SequenceLimits) {
         needs.predictions = needs.predictions.max(1);
     }
 

@@ -2,7 +2,7 @@
 //! which another prediction is sure enough, until one changes nothing (LLaDA2.1 `generate`, SGLang JointThreshold;
 //! specs/families.md#6.6).
 
-use demask_step::{HeadAsk, MaskKind, NO_TOKEN, Position, Predictions, SequenceNeeds, TokenId};
+use demask_step::{HeadAsk, MaskKind, NO_TOKEN, Position, Predictions, SequenceLimits, TokenId};
 
 use crate::{
     blockwise::Blockwise,
@@ -177,7 +177,7 @@ impl Decoder for Penalised {
         ask.wanted.judge_width = 1;
     }
 
-    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceLimits) {
         self.blocks.reserve(layout, needs);
         needs.top = needs.top.max(2);
         needs.judge_width = 1;

@@ -13,8 +13,8 @@
 use std::ops::Range;
 
 use demask_step::{
-    ConfidenceOf, ForwardInput, HeadAsk, Judged, Mask, MaskKind, NO_TOKEN, Need, Position, Predictions, SequenceNeeds,
-    TokenId,
+    ConfidenceOf, ForwardInput, HeadAsk, Judged, Mask, MaskKind, NO_TOKEN, Position, Predictions, SequenceLimits,
+    SequenceSpec, TokenId,
 };
 
 use crate::{
@@ -185,7 +185,7 @@ impl DecoderLoop for Guided {
             stood: 0,
             opinion: Opinion::Open,
             own_confidence: 0.0,
-            helpers: [Need { network: 1, sequence: SequenceNeeds { judge_width: width, ..most } }],
+            helpers: [SequenceSpec { network: 1, sequence: SequenceLimits { judge_width: width, ..most } }],
         })
     }
 }
@@ -197,7 +197,7 @@ impl Guided {
     }
 
     /// The most that the guide's sequence takes.
-    fn needs(&self, guide: &GuideOptions, setup: &Setup<'_>) -> SequenceNeeds {
+    fn needs(&self, guide: &GuideOptions, setup: &Setup<'_>) -> SequenceLimits {
         let layout = setup.layout;
         let verify = self.verify.min(layout.len());
         let drafted = layout.len() - layout.response();
@@ -213,7 +213,7 @@ impl Guided {
             }
         };
         let positions = positions.min(guide.facts.context);
-        SequenceNeeds { positions, rows: rows.min(positions), predictions: verify, ..SequenceNeeds::default() }
+        SequenceLimits { positions, rows: rows.min(positions), predictions: verify, ..SequenceLimits::default() }
     }
 }
 
@@ -271,7 +271,7 @@ struct Judging {
     opinion: Opinion,
     /// The probability of the guide's own token where it disagreed.
     own_confidence: f32,
-    helpers: [Need; 1],
+    helpers: [SequenceSpec; 1],
 }
 
 impl Judging {
@@ -420,7 +420,7 @@ impl Decoder for Judging {
         ask.wanted.limit = self.limit;
     }
 
-    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceLimits) {
         let drafted =
             if layout.attention() == Mask::Full { layout.len() - layout.start() } else { layout.block_length() };
         needs.predictions = needs.predictions.max(drafted);
@@ -435,7 +435,7 @@ impl Decoder for Judging {
         Intent::Predict
     }
 
-    fn helpers(&self) -> &[Need] {
+    fn helpers(&self) -> &[SequenceSpec] {
         &self.helpers
     }
 

@@ -2,7 +2,7 @@
 //! them (I-DLM; specs/families.md#7.1).
 
 use demask_step::{
-    HeadAsk, HeadRequest, MaskKind, Position, Predictions, SequenceNeeds,
+    HeadAsk, HeadRequest, MaskKind, Position, Predictions, SequenceLimits,
     random::{self, Use},
 };
 
@@ -116,7 +116,7 @@ impl Decoder for Striding {
         ask.wanted.logits |= self.draws.is_some();
     }
 
-    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceLimits) {
         let round = (2 * self.stride - 1).min(layout.len());
         needs.predictions = needs.predictions.max(round);
         needs.rows = (needs.rows + self.stride - 1).max(round).min(layout.len());

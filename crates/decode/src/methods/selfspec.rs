@@ -2,7 +2,7 @@
 //! causal pass; the tokens are those of its own autoregressive decoding (Nemotron-Labs-Diffusion `linear_spec_generate`;
 //! specs/families.md#5).
 
-use demask_step::{HeadAsk, MaskKind, Position, Positions, SequenceNeeds};
+use demask_step::{HeadAsk, MaskKind, Position, Positions, SequenceLimits};
 
 use super::{
     ar::{Ar, predicted},
@@ -115,7 +115,7 @@ impl Decoder for Speculating {
         speculation::ask(ask);
     }
 
-    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceLimits) {
         let window = self.window.min(layout.len());
         needs.predictions = needs.predictions.max(window);
         needs.rows = needs.rows.max(window);

@@ -13,7 +13,8 @@ mod tally;
 use std::slice;
 
 use demask_step::{
-    ForwardInput, Job, Keep, Lanes, Mask, NO_TOKEN, Need, Pending, Position, Predictions, Prefix, Stores, TokenId,
+    ForwardInput, Job, Keep, Lanes, Mask, NO_TOKEN, Pending, Position, Predictions, Prefix, SequenceSpec, Stores,
+    TokenId,
 };
 
 use crate::{
@@ -74,7 +75,7 @@ pub struct Session {
     most_forwards: usize,
     decoder: Box<dyn Decoder>,
     cache: Box<dyn CachePolicy>,
-    needs: Vec<Need>,
+    needs: Vec<SequenceSpec>,
     requests: Vec<ForwardInput>,
     /// Number of the requests that the pending forward runs.
     running: usize,
@@ -464,7 +465,7 @@ impl Session {
 }
 
 impl Job for Session {
-    fn needs(&self) -> &[Need] {
+    fn needs(&self) -> &[SequenceSpec] {
         &self.needs
     }
 

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use demask_step::{ForwardInput, Mask, Position, SequenceNeeds, TokenId};
+use demask_step::{ForwardInput, Mask, Position, SequenceLimits, TokenId};
 
 /// Rows of one recomputing forward, at most, where the session's own forwards have fewer.
 const ROWS: usize = 512;
@@ -22,7 +22,7 @@ pub(super) struct Recompute {
 impl Recompute {
     /// Slots up to `end` of the sequence with this index are lost. Its needs are raised to those of recomputing forwards, and
     /// memory for `visible` positions is taken with its opening.
-    pub(super) fn new(sequence: usize, needs: &mut SequenceNeeds, end: Position, visible: Position) -> Self {
+    pub(super) fn new(sequence: usize, needs: &mut SequenceLimits, end: Position, visible: Position) -> Self {
         needs.opens_with = Some(visible as usize);
         needs.rows = needs.rows.max(ROWS.min(needs.positions));
         needs.group_rows = needs.group_rows.max(needs.rows);

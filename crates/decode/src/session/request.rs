@@ -1,7 +1,8 @@
 //! Requests of a session to a network in one forward, sequence by sequence.
 
 use demask_step::{
-    ForwardInput, HeadAsk, HeadRequest, Keep, Mask, Need, Positions, Sampling, SequenceNeeds, StepPlan, TokenId,
+    ForwardInput, HeadAsk, HeadRequest, Keep, Mask, Positions, Sampling, SequenceLimits, SequenceSpec, StepPlan,
+    TokenId,
 };
 
 use crate::{
@@ -79,7 +80,7 @@ pub(super) fn needs(
     decoder: &dyn Decoder,
     cache: &dyn CachePolicy,
     layout: &Layout,
-) -> Vec<SequenceNeeds> {
+) -> Vec<SequenceLimits> {
     let guided = options.cfg_scale > 0.0;
     let mut needs = cache.needs(layout);
     decoder.reserve(layout, &mut needs);
@@ -97,19 +98,19 @@ pub(super) fn needs(
         };
     }
     // The unconditional sequence asks nothing of the head.
-    let unconditional = guided.then(|| SequenceNeeds { predictions: 0, residual: false, ..needs.clone() });
+    let unconditional = guided.then(|| SequenceLimits { predictions: 0, residual: false, ..needs.clone() });
     [Some(needs), unconditional].into_iter().flatten().collect()
 }
 
 /// One request for each sequence, with everything in it that never changes, and room for all that does.
-pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, needs: &[SequenceNeeds]) -> Vec<ForwardInput> {
+pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, needs: &[SequenceLimits]) -> Vec<ForwardInput> {
     let causal = options.facts.mask == Mask::Causal;
     let only_where = options.facts.mask_id.filter(|_| !causal);
     let mut ask = HeadAsk { wanted: options.wanted(), only_where, ..HeadAsk::default() };
     decoder.ask(&mut ask);
     ask.wanted.top = ask.wanted.top.max(options.top_logprobs.unwrap_or(0));
     ask.wanted.logits |= options.constraint.is_some() || options.adjustments.first().is_some();
-    let request = |(sequence, needs): (usize, &SequenceNeeds)| {
+    let request = |(sequence, needs): (usize, &SequenceLimits)| {
         let mut request = ForwardInput { sequence, ask: ask.clone(), ..ForwardInput::default() };
         request.reserve(needs);
         request
@@ -119,7 +120,7 @@ pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, needs: &
 
 /// The request of the decoder's helper, with everything in it that never changes: its best token, greedy, wherever it
 /// judges.
-pub(super) fn helper_request(options: &SessionOptions, helpers: &[Need]) -> ForwardInput {
+pub(super) fn helper_request(options: &SessionOptions, helpers: &[SequenceSpec]) -> ForwardInput {
     let (Some(guide), Some(need)) = (&options.guide, helpers.first()) else { return ForwardInput::default() };
     // The canvas can hold neither its own mask nor what is suppressed in it; ids are compared where they mean the same.
     let own = options.facts.mask_id.into_iter().chain(options.suppress.iter().copied());

@@ -1,6 +1,6 @@
 //! Construction of a session.
 
-use demask_step::{HeadAsk, NO_TOKEN, Need, Predictions, SequenceNeeds};
+use demask_step::{HeadAsk, NO_TOKEN, Predictions, SequenceLimits, SequenceSpec};
 
 use super::{
     CANVAS, Phase, Session, UNCONDITIONAL,
@@ -66,9 +66,11 @@ impl Session {
         let kept = requests.iter().map(|_| Kept::with_capacity(drafted)).collect();
         let helper = helper_request(&options, decoder.helpers());
         let group_rows = all.iter().map(|needs| needs.rows).sum();
-        let own = all.into_iter().map(|needs| SequenceNeeds { group_rows, ..needs });
-        let needs =
-            own.map(|sequence| Need { network: 0, sequence }).chain(decoder.helpers().iter().cloned()).collect();
+        let own = all.into_iter().map(|needs| SequenceLimits { group_rows, ..needs });
+        let needs = own
+            .map(|sequence| SequenceSpec { network: 0, sequence })
+            .chain(decoder.helpers().iter().cloned())
+            .collect();
         let keeps_logits = enforcer.is_some() || reads_logits(&*decoder);
         let adjuster = Adjuster::new(
             &options.adjustments,

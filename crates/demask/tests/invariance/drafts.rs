@@ -1,6 +1,6 @@
 //! Drafts: each is computed as if it were alone on the canvas.
 
-use demask_step::{Drift, Keep, Lanes, LayerRows, Mask, Probe, SequenceNeeds, StepPlan};
+use demask_step::{Drift, Keep, Lanes, LayerRows, Mask, Probe, SequenceLimits, StepPlan};
 
 /// Choices of rows, and whether the first layer computes all.
 const PARTIAL: [(Drift, bool); 3] = [(Drift::Value, true), (Drift::Key, false), (Drift::Random { seed: 5 }, false)];
@@ -91,7 +91,7 @@ fn freedave_i7_i8_partly_computed_drafts_are_isolated_and_the_accepted_one_stays
                 after.plan.layers = LayerRows::Partial { compute: (0..2).into(), probe: None, first_whole: false };
                 let run_with = |lanes: usize, drafts: &Step, keep: Option<Keep>| {
                     let mut network = runner(&spec, device, dtype, lanes.min(2));
-                    let id = network.open(&SequenceNeeds { increments: true, ..needs(LENGTH, lanes) }).unwrap();
+                    let id = network.open(&SequenceLimits { increments: true, ..needs(LENGTH, lanes) }).unwrap();
                     run(&mut *network, &[prefill.of(id, &ask)]);
                     let drafted = run(&mut *network, &[drafts.of(id, &ask)]).remove(0);
                     let mut after = after.clone();

@@ -10,15 +10,15 @@ use demask_cpu::linear::Products;
 use demask_model::{ArchSpec, Inspect};
 use demask_step::{
     Blend, BlendWith, Drift, HeadAsk, HeadRequest, Keep, Lanes, LayerRows, Mask, PlanError, Positions, Predictions,
-    Probe, SequenceId, SequenceNeeds, SequenceStep, StepPlan,
+    Probe, SequenceId, SequenceLimits, SequenceStep, StepPlan,
 };
 
 fn ask() -> HeadAsk {
     HeadRequest { logits: true, margin: true, entropy: true, top: 3, ..HeadRequest::default() }.into()
 }
 
-fn needs(positions: usize, drafts: usize) -> SequenceNeeds {
-    SequenceNeeds {
+fn needs(positions: usize, drafts: usize) -> SequenceLimits {
+    SequenceLimits {
         positions,
         rows: positions * drafts.max(1),
         drafts,
@@ -26,7 +26,7 @@ fn needs(positions: usize, drafts: usize) -> SequenceNeeds {
         predictions: positions * drafts.max(1),
         top: 3,
         logits: true,
-        ..SequenceNeeds::default()
+        ..SequenceLimits::default()
     }
 }
 
@@ -289,7 +289,7 @@ fn guidance_equals_blended_logits_and_its_difference_is_stored() {
     let (conditional, unconditional) = (full(&spec, &mut dice, 30), full(&spec, &mut dice, 30));
     let (device, dtype) = processor()[0];
     let mut network = runner(&spec, device, dtype, 1);
-    let reserved = SequenceNeeds { residual: true, ..needs(30, 0) };
+    let reserved = SequenceLimits { residual: true, ..needs(30, 0) };
     let ids = [network.open(&reserved).unwrap(), network.open(&needs(30, 0)).unwrap()];
     let plain = [
         run(&mut *network, &[conditional.of(ids[0], &ask)]).remove(0),
@@ -321,7 +321,7 @@ fn plans_are_checked_against_what_ran() {
     let ask = ask();
     let good = full(&spec, &mut Dice::new(1), 8);
     let mut network = runner(&spec, device, dtype, 1);
-    let id = network.open(&SequenceNeeds { increments: true, ..needs(8, 2) }).unwrap();
+    let id = network.open(&SequenceLimits { increments: true, ..needs(8, 2) }).unwrap();
     let check = |network: &dyn Inspect, step: &Step| {
         let refused = |error: PlanError| error.to_string().split(": ").nth(1).unwrap().to_owned();
         network.check(&[step.of(id, &ask)]).map_err(refused)

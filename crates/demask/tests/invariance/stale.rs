@@ -3,7 +3,7 @@
 use demask_cpu::{CpuOptions, linear::Activations};
 use demask_model::{ArchSpec, Inspect, Rope};
 use demask_step::{
-    Blend, BlendWith, Drift, HeadAsk, Keep, Lanes, LayerRows, Mask, Predictions, Probe, SequenceId, SequenceNeeds,
+    Blend, BlendWith, Drift, HeadAsk, Keep, Lanes, LayerRows, Mask, Predictions, Probe, SequenceId, SequenceLimits,
     SequenceStep, StepPlan,
 };
 
@@ -17,9 +17,9 @@ const LENGTH: usize = 45;
 const LANES: usize = 2;
 
 /// Needs of a sequence of a kind.
-fn needs_of(spec: &ArchSpec, positions: usize) -> SequenceNeeds {
+fn needs_of(spec: &ArchSpec, positions: usize) -> SequenceLimits {
     let whole = spec.attention == Mask::Full;
-    SequenceNeeds { increments: whole, residual: whole, ..needs(positions, LANES) }
+    SequenceLimits { increments: whole, residual: whole, ..needs(positions, LANES) }
 }
 
 /// A step of leading positions, from one on.

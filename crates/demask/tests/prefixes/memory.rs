@@ -10,7 +10,7 @@ use demask_cuda_emulator::{Emulator, Schedule};
 use demask_engine::NetworkCounters;
 use demask_model::{Inspect, Runner, Weights};
 use demask_step::{
-    HeadAsk, Mask, Network, OpenError, Pages, PlanError, Predictions, Prefix, SequenceId, SequenceNeeds, SequenceStep,
+    HeadAsk, Mask, Network, OpenError, Pages, PlanError, Predictions, Prefix, SequenceId, SequenceLimits, SequenceStep,
     StepPlan, TokenId,
 };
 use demask_tensor::Dtype;
@@ -105,8 +105,8 @@ impl Small {
         Self { network }
     }
 
-    fn needs(pages: usize) -> SequenceNeeds {
-        SequenceNeeds { positions: pages * PAGE, rows: 3 * PAGE, ..SequenceNeeds::default() }
+    fn needs(pages: usize) -> SequenceLimits {
+        SequenceLimits { positions: pages * PAGE, rows: 3 * PAGE, ..SequenceLimits::default() }
     }
 
     /// Runs these positions of a sequence, whatever they predict.
@@ -148,7 +148,7 @@ fn a_full_device_gives_idle_pages_up() {
     let mut roomy = Small::new(1 << 30);
     roomy.leave();
     let taken = (1 << 30) - roomy.network.available().1;
-    let page = roomy.network.price(&Small::needs(1)).unwrap().own;
+    let page = roomy.network.memory_cost(&Small::needs(1)).unwrap().own;
     let mut small = Small::new(taken + 2 * page + page / 2);
     small.leave();
     let all = small.network.open(&Small::needs(6)).unwrap();

@@ -13,7 +13,7 @@ use super::{FirstTokens, Observer, Open, Request, Wanted, message};
 use crate::{
     error::{RequestError, SubmitError},
     ids::NetworkId,
-    memory::Bill,
+    memory::Reservation,
     order::Party,
     params::Tenant,
     pieces::Pieces,
@@ -43,7 +43,7 @@ impl Request {
     }
 
     pub(crate) fn tenant(&self) -> Tenant {
-        self.class.tenant
+        self.scheduling.tenant
     }
 
     /// Returns its tag on a network, if it was ready there in this round.
@@ -65,7 +65,12 @@ impl Request {
     }
 
     /// Lets it run on open sequences; `filled` counts the leading slots of each that are filled already.
-    pub(crate) fn enter(&mut self, sequences: Vec<(NetworkId, SequenceId)>, bills: Vec<Bill>, filled: &[Position]) {
+    pub(crate) fn enter(
+        &mut self,
+        sequences: Vec<(NetworkId, SequenceId)>,
+        reservations: Vec<Reservation>,
+        filled: &[Position],
+    ) {
         let predictions = self.job.needs().iter().map(|need| {
             let mut predictions = Predictions::default();
             predictions.reserve(&need.sequence);
@@ -79,7 +84,7 @@ impl Request {
             pieces: Pieces::default(),
             room: self.job.needs().iter().map(|need| need.sequence.opens_with.unwrap_or(usize::MAX)).collect(),
             sequences,
-            bills,
+            reservations,
         };
         self.spent.networks.resize(self.on.len(), Duration::ZERO);
         self.preempted = false;
@@ -89,7 +94,7 @@ impl Request {
 
     /// Counts the bytes that its sequences have taken by now.
     pub(crate) fn count_bytes(&mut self) {
-        let taken = self.open.bills.iter().map(|bill| bill.taken).sum();
+        let taken = self.open.reservations.iter().map(|reservation| reservation.taken).sum();
         self.bytes = self.bytes.max(taken);
     }
 

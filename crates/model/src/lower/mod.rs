@@ -1,7 +1,7 @@
 //! Lowering of plans to rows: pure integer code, the only place where a position becomes a row.
 
 use demask_step::{
-    BlendWith, Cost, Drift, Judged, Lanes, LayerRows, Positions, Predictions, SequenceNeeds, SequenceStep, room,
+    BlendWith, Cost, Drift, Judged, Lanes, LayerRows, Positions, Predictions, SequenceLimits, SequenceStep, room,
 };
 use demask_tensor::{
     BlendRows, HeadOutput, HeadRow, Launch, NO_ROW, PAGE, PageCopy, ProbeLaunch, Rows, Segment, SlotCopy,
@@ -54,7 +54,7 @@ impl Default for Lowered {
 
 impl Lowered {
     /// Makes room for steps of this many sequences, one of them with these needs.
-    pub(crate) fn reserve(&mut self, sequences: usize, needs: &SequenceNeeds) {
+    pub(crate) fn reserve(&mut self, sequences: usize, needs: &SequenceLimits) {
         reserve_touched(&mut self.touched, needs.positions);
         self.parts.resize_with(sequences.max(self.parts.len()), Part::default);
         for part in &mut self.parts {

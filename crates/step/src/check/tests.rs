@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, ops::Range};
 
 use super::*;
-use crate::{Drift, HeadAsk, Keep, Mask, Positions, Probe, SequenceNeeds};
+use crate::{Drift, HeadAsk, Keep, Mask, Positions, Probe, SequenceLimits};
 
 const LIMITS: PlanLimits = PlanLimits { vocabulary: 70, shift: 1, rows: 24 };
 
@@ -11,7 +11,7 @@ const LIMITS: PlanLimits = PlanLimits { vocabulary: 70, shift: 1, rows: 24 };
 #[derive(Clone)]
 struct Case {
     sequence: u32,
-    needs: SequenceNeeds,
+    needs: SequenceLimits,
     shared: Position,
     tokens: Vec<TokenId>,
     plan: StepPlan,
@@ -22,7 +22,7 @@ struct Case {
 impl Case {
     /// The last four of eight positions, the last two of which were never written.
     fn good() -> Self {
-        let needs = SequenceNeeds {
+        let needs = SequenceLimits {
             positions: 8,
             rows: 8,
             drafts: 2,
@@ -31,7 +31,7 @@ impl Case {
             top: 1,
             judge_width: 2,
             increments: true,
-            ..SequenceNeeds::default()
+            ..SequenceLimits::default()
         };
         let plan = StepPlan { live: (4..8).into(), visible: 8, predict: (5..8).into(), ..StepPlan::default() };
         Self { sequence: 0, needs, shared: 0, tokens: vec![9; 4], plan, ask: HeadAsk::default(), blend: None }

@@ -1,7 +1,7 @@
 //! Slots that a script remembers of a sequence between steps, and the path of its rows through the layers.
 
 use demask_step::{
-    Drift, Keep, Lanes, LayerRows, Position, Positions, Probe, SequenceNeeds, SequenceState, SequenceStep, random,
+    Drift, Keep, Lanes, LayerRows, Position, Positions, Probe, SequenceLimits, SequenceState, SequenceStep, random,
 };
 
 use super::{Content, LAYERS};
@@ -26,7 +26,7 @@ pub(super) struct Stored {
 }
 
 impl Slots {
-    pub(super) fn new(needs: &SequenceNeeds) -> Self {
+    pub(super) fn new(needs: &SequenceLimits) -> Self {
         let empty = || std::array::from_fn(|_| vec![None; needs.positions]);
         let residual = vec![None; needs.positions];
         let stored = Stored { keys: empty(), values: empty(), increments: empty(), residual };

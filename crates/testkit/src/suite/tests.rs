@@ -187,7 +187,7 @@ thread_local! {
 }
 
 impl CachePolicy for Flawed {
-    fn needs(&self, layout: &demask_decode::Layout) -> demask_step::SequenceNeeds {
+    fn needs(&self, layout: &demask_decode::Layout) -> demask_step::SequenceLimits {
         let mut needs = self.inner.needs(layout);
         if self.flaw == Flaw::Reserves {
             needs.rows -= 1;

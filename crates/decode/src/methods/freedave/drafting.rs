@@ -1,6 +1,6 @@
 //! The state machine of FreeDave: verifies the drafts of a forward, and makes those of the next.
 
-use demask_step::{HeadAsk, NO_TOKEN, Position, Positions, Predictions, SequenceNeeds};
+use demask_step::{HeadAsk, NO_TOKEN, Position, Positions, Predictions, SequenceLimits};
 
 use crate::{
     constraint::{Enforced, LaneOf},
@@ -403,7 +403,7 @@ impl Decoder for Drafting {
         self.rule.ask(ask);
     }
 
-    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceLimits) {
         let drafts = self.most.min(self.window + 1);
         needs.drafts = needs.drafts.max(drafts);
         needs.draft_span = needs.draft_span.max(self.span);

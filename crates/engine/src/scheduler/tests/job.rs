@@ -3,7 +3,8 @@
 use std::cell::Cell;
 
 use demask_step::{
-    ForwardInput, Job, LayerRows, Mask, Need, Pending, Position, Positions, Predictions, SequenceNeeds, StepPlan,
+    ForwardInput, Job, LayerRows, Mask, Pending, Position, Positions, Predictions, SequenceLimits, SequenceSpec,
+    StepPlan,
 };
 
 use super::machine::predicted;
@@ -39,7 +40,7 @@ pub(super) struct Steps {
     pub(super) name: u32,
     pub(super) parts: Vec<Part>,
     pub(super) manner: Manner,
-    pub(super) needs: Vec<Need>,
+    pub(super) needs: Vec<SequenceSpec>,
     pub(super) requests: Vec<ForwardInput>,
     /// Groups of the step that were fed.
     pub(super) fed: usize,
@@ -56,7 +57,8 @@ impl Steps {
             let own = parts.iter().filter(|part| part.network == network);
             own.map(|part| part.groups).max().unwrap_or(0)
         };
-        let need = |network| Need { network, sequence: SequenceNeeds { positions, ..SequenceNeeds::default() } };
+        let need =
+            |network| SequenceSpec { network, sequence: SequenceLimits { positions, ..SequenceLimits::default() } };
         let needs = (0..2).flat_map(|network| vec![need(network); most(network)]).collect();
         let mut job = Self {
             name,
@@ -137,7 +139,7 @@ impl Steps {
 }
 
 impl Job for Steps {
-    fn needs(&self) -> &[Need] {
+    fn needs(&self) -> &[SequenceSpec] {
         &self.needs
     }
 
