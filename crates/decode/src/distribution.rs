@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 
 use demask_step::{
-    ConfidenceOf, FilterOrder, HeadRequest, Judged, NO_TOKEN, Position, Predictions, Sampling, TokenId,
+    ConfidenceOf, FilterOrder, HeadRequest, NO_TOKEN, Position, Predictions, Sampling, TokenId, TokenScore,
     random::{gumbel, token_bits, token_gumbel},
 };
 
@@ -220,7 +220,7 @@ impl Rows {
     }
 
     /// Judges a token by the softmax of a row.
-    pub(crate) fn judge(&mut self, logits: &[f32], token: TokenId) -> Judged {
+    pub(crate) fn judge(&mut self, logits: &[f32], token: TokenId) -> TokenScore {
         self.read(logits);
         let most = most(&self.left);
         let sum: f64 = self.left.iter().map(|left| f64::from(left.1 - most).exp()).sum();
@@ -233,7 +233,7 @@ impl Rows {
             // Behind all that may be predicted, by their ids.
             None => allowed().count() + token as usize - allowed().filter(|left| left.0 < token).count(),
         };
-        Judged {
+        TokenScore {
             rank: rank as u32,
             log_probability: if most.is_finite() {
                 found.map_or(f32::NEG_INFINITY, |found| log(found.1))

@@ -13,9 +13,9 @@ use crate::{
     policy::{CachePolicy, Memory},
     schedule::{Clock, Schedule},
     spec::{About, Parameters, Spec, Value, require_sound},
+    step::Decoder,
     stop_rule::StopRule,
     transfer::{OwnRule, Ranking, Remasking},
-    turn::Decoder,
 };
 
 choices! {

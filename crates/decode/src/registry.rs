@@ -122,7 +122,7 @@ mod tests {
         parameters,
         policy::{CachePolicy, Memory},
         spec::{Kind, Parameters},
-        turn::{Progress, Query, View},
+        step::{Progress, Query, View},
     };
 
     #[derive(Debug)]

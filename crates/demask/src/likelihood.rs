@@ -399,7 +399,7 @@ impl Job for LikelihoodTask {
         Some((self.done, self.plan.canvases.len()))
     }
 
-    fn begins(&self, _sequence: usize) -> Prefix<'_> {
+    fn prefix_tokens(&self, _sequence: usize) -> Prefix<'_> {
         self.prefix(self.unjudged)
     }
 

@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, mem, time::Duration};
 
 use demask_step::{
-    DeviceError, DeviceId, ForwardInput, Network, OpenError, Opened, Pages, Predictions, Prefix, PrefixCounters,
+    DeviceError, DeviceId, ForwardInput, Network, OpenError, Opened, Pages, Predictions, Prefix, PrefixCacheStats,
     RowBudget, SequenceId, SequenceLimits, SequenceStep, room,
 };
 
@@ -78,7 +78,7 @@ pub struct NetworkCounters {
     /// nothing else took any of it; none where no limit is set.
     pub page_capacity: Option<u64>,
     /// Counters of published prefixes; none if the network keeps none.
-    pub prefixes: Option<PrefixCounters>,
+    pub prefixes: Option<PrefixCacheStats>,
     /// Rows that are nearly free beside others.
     pub free_rows: usize,
     /// Cost of a forward, once enough of them have run.
@@ -116,7 +116,7 @@ impl<N: Network + ?Sized> NetworkState<N> {
         tenant: Tenant,
     ) -> Result<Opened, OpenError> {
         self.faults.opening()?;
-        let opened = self.network.open_behind(needs, prefix)?;
+        let opened = self.network.open_with_prefix(needs, prefix)?;
         self.counters.open += 1;
         let open = self.counters.open;
         self.enter(tenant);
@@ -146,7 +146,7 @@ impl<N: Network + ?Sized> NetworkState<N> {
 
     /// Reports whether sequences may share prefixes on it.
     pub(crate) fn keeps_prefixes(&self) -> bool {
-        self.failed.is_none() && self.network.prefixes().is_some()
+        self.failed.is_none() && self.network.prefix_cache_stats().is_some()
     }
 
     pub(crate) fn close(&mut self, sequence: SequenceId, tenant: Tenant) {
@@ -289,7 +289,7 @@ impl<N: Network + ?Sized> NetworkState<N> {
     }
 
     pub(crate) fn counters(&self) -> NetworkCounters {
-        let (pages, prefixes) = (self.network.pages(), self.network.prefixes());
+        let (pages, prefixes) = (self.network.pages(), self.network.prefix_cache_stats());
         let (free_rows, cost) = (self.curve.free(), self.curve.cost());
         NetworkCounters { pages, prefixes, free_rows, cost, ..self.counters }
     }

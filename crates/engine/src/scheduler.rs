@@ -392,7 +392,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
         if sound {
             for (id, state) in self.states.iter_mut().enumerate() {
                 if let Some(state) = state.as_mut().filter(|state| state.keeps_prefixes()) {
-                    request.publish(NetworkId(id), &mut *state.network, true);
+                    request.cache_prefixes(NetworkId(id), &mut *state.network, true);
                 }
             }
         }
@@ -459,7 +459,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
                 one.feed(state.predictions(part));
             }
             if keeps && one.end.is_none() {
-                one.publish(id, &mut *state.network, false);
+                one.cache_prefixes(id, &mut *state.network, false);
             }
             *stirred |= *held_back && was_filling && !one.is_filling();
             one.show(seen);

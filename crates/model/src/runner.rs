@@ -4,7 +4,7 @@ mod inspect;
 
 use demask_step::{
     DeviceError, MemoryCost, Network, OpenError, Opened, OutOfMemory, Pages, PlanError, PlanLimits, Position,
-    Predictions, Prefix, PrefixCounters, RowBudget, SequenceId, SequenceLimits, SequenceStep,
+    Predictions, Prefix, PrefixCacheStats, RowBudget, SequenceId, SequenceLimits, SequenceStep,
 };
 use demask_tensor::{
     Backend, Dtype, HeadOutput, Launch, PAGE, PageCopy, PageKind, WorkspaceShape, round_bf16, widen_bf16,
@@ -239,10 +239,10 @@ impl<B: Backend> Runner<B> {
 impl<B: Backend> Network for Runner<B> {
     fn open(&mut self, needs: &SequenceLimits) -> Result<SequenceId, OpenError> {
         let needs = SequenceLimits { opens_with: None, ..needs.clone() };
-        Ok(self.open_behind(&needs, Prefix::default())?.sequence)
+        Ok(self.open_with_prefix(&needs, Prefix::default())?.sequence)
     }
 
-    fn open_behind(&mut self, needs: &SequenceLimits, prefix: Prefix<'_>) -> Result<Opened, OpenError> {
+    fn open_with_prefix(&mut self, needs: &SequenceLimits, prefix: Prefix<'_>) -> Result<Opened, OpenError> {
         if needs.positions > self.spec.context {
             return Err(OpenError::Context { needed: needs.positions, available: self.spec.context });
         }
@@ -295,7 +295,7 @@ impl<B: Backend> Network for Runner<B> {
         taken.map(|()| room)
     }
 
-    fn publish(&mut self, sequence: SequenceId, prefix: Prefix<'_>, ends: bool) {
+    fn cache_prefix(&mut self, sequence: SequenceId, prefix: Prefix<'_>, ends: bool) {
         let Some(Some(sequence)) = self.sequences.get_mut(sequence.0 as usize) else { return };
         if self.idle_bytes == 0 || page_kind(sequence.state.needs()) != PageKind::default() {
             return;
@@ -313,8 +313,8 @@ impl<B: Backend> Network for Runner<B> {
         self.idle_bytes > 0 && self.prefixes.gains(prefix, filler)
     }
 
-    fn spare(&mut self, prefix: Prefix<'_>) -> u64 {
-        self.prefixes.spare(prefix, usize::MAX) as u64 * self.shared_page_bytes()
+    fn touch_prefix(&mut self, prefix: Prefix<'_>) -> u64 {
+        self.prefixes.touch_prefix(prefix, usize::MAX) as u64 * self.shared_page_bytes()
     }
 
     fn evict(&mut self, bytes: u64) -> u64 {
@@ -323,8 +323,8 @@ impl<B: Backend> Network for Runner<B> {
         self.prefixes.idle_pages() as u64 * page
     }
 
-    fn prefixes(&self) -> Option<PrefixCounters> {
-        (self.idle_bytes > 0).then(|| PrefixCounters { capacity: self.idle_bytes, ..self.prefixes.counters() })
+    fn prefix_cache_stats(&self) -> Option<PrefixCacheStats> {
+        (self.idle_bytes > 0).then(|| PrefixCacheStats { capacity: self.idle_bytes, ..self.prefixes.counters() })
     }
 
     fn close(&mut self, sequence: SequenceId) {

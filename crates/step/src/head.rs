@@ -153,7 +153,7 @@ pub enum ConfidenceOf {
 
 /// Rank and probability of a given token in a predicted row.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Judged {
+pub struct TokenScore {
     /// Number of tokens that come before it (higher logit, or equal logit and lower id): 0 is the best. Forbidden tokens
     /// come after all others.
     pub rank: u32,
@@ -164,7 +164,7 @@ pub struct Judged {
     pub best: f32,
 }
 
-impl Judged {
+impl TokenScore {
     /// Value for a token in a row that was not predicted.
     pub const NONE: Self = Self { rank: u32::MAX, log_probability: f32::NEG_INFINITY, best: 0.0 };
 }
@@ -188,7 +188,7 @@ pub struct Predictions {
     /// `[lanes, positions, top]` if asked for, best first.
     pub top: Vec<(TokenId, f32)>,
     /// `[lanes, positions, judge_width]` if asked for.
-    pub judged: Vec<Judged>,
+    pub judged: Vec<TokenScore>,
     /// `[lanes, positions, vocabulary]` if asked for.
     pub logits: Vec<f32>,
     /// Cost of the step.

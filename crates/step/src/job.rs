@@ -11,8 +11,8 @@ use crate::{
 /// The owner of the networks opens a sequence for each of [`needs`](Self::needs), runs leading groups of the
 /// [`pending`](Self::pending) requests and feeds the predictions back, until nothing is pending.
 ///
-/// Where networks keep prefixes, sequences are opened after the tokens that they [begin](Self::begins) with. Their
-/// [reusable](Self::reusable) tokens are published once their first forwards are in, and when they are closed.
+/// Where networks keep prefixes, sequences are opened after the tokens that they [begin](Self::prefix_tokens) with.
+/// Their [reusable](Self::reusable) tokens are published once their first forwards are in, and when they are closed.
 pub trait Job: Any + Send {
     /// Returns the sequences that it needs, all of them open from its first forward to its end. The same in each call.
     fn needs(&self) -> &[SequenceSpec];
@@ -36,7 +36,7 @@ pub trait Job: Any + Send {
 
     /// Returns the tokens with which one of [`needs`](Self::needs) begins, as far as it takes their slots filled, so that
     /// no request ever has them live. The same in each call before it is opened. By default none.
-    fn begins(&self, _sequence: usize) -> Prefix<'_> {
+    fn prefix_tokens(&self, _sequence: usize) -> Prefix<'_> {
         Prefix::default()
     }
 
@@ -46,8 +46,9 @@ pub trait Job: Any + Send {
     fn opened(&mut self, _filled: &[Position]) {}
 
     /// Learns that its sequences were closed although it is not over, to be opened again later: their memory was needed. What
-    /// it [needs](Self::needs) and [begins](Self::begins) with from now on restores them. Called only of a job with a sequence
-    /// that [grows](SequenceLimits::opens_with), between two of its forwards. By default nothing changes.
+    /// it [needs](Self::needs) and [begins](Self::prefix_tokens) with from now on restores them. Called only of a job
+    /// with a sequence that [grows](SequenceLimits::opens_with), between two of its forwards. By default nothing
+    /// changes.
     fn preempted(&mut self) {}
 
     /// Returns the tokens after the leading slots of one of [`needs`](Self::needs) that are written, depend on these

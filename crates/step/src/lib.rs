@@ -31,15 +31,15 @@ mod tokens;
 
 pub use check::PlanLimits;
 pub use device::{Allocated, DeviceError, DeviceMemory, MemoryMeter, OutOfMemory};
-pub use head::{ConfidenceOf, FilterOrder, HeadAsk, HeadRequest, Judged, Predictions, Sampling};
+pub use head::{ConfidenceOf, FilterOrder, HeadAsk, HeadRequest, Predictions, Sampling, TokenScore};
 pub use job::{ForwardInput, Job, Pending, SequenceSpec};
 pub use needs::{Cost, Operations, SequenceLimits};
 pub use network::{
-    Blend, BlendWith, DeviceId, MemoryCost, Network, OpenError, Opened, Pages, PlanError, Prefix, PrefixCounters,
+    Blend, BlendWith, DeviceId, MemoryCost, Network, OpenError, Opened, Pages, PlanError, Prefix, PrefixCacheStats,
     RowBudget, SequenceId, SequenceStep,
 };
 pub use plan::{
-    BlockRules, Drift, Keep, Lanes, LaunchKind, LayerRows, Mask, MaskKind, Origin, Probe, StepPlan, Stores,
+    BlockRules, Drift, Lanes, LaunchKind, LayerRows, Mask, MaskKind, Origin, Probe, Retain, StepPlan, Stores,
 };
 pub use positions::Positions;
 pub use state::SequenceState;

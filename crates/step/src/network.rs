@@ -21,8 +21,8 @@ pub trait Network: Send {
     /// # Errors
     /// As [`open`](Self::open).
     ///
-    /// [published]: Self::publish
-    fn open_behind(&mut self, needs: &SequenceLimits, _prefix: Prefix<'_>) -> Result<Opened, OpenError> {
+    /// [published]: Self::cache_prefix
+    fn open_with_prefix(&mut self, needs: &SequenceLimits, _prefix: Prefix<'_>) -> Result<Opened, OpenError> {
         Ok(Opened { sequence: self.open(needs)?, filled: 0 })
     }
 
@@ -44,7 +44,7 @@ pub trait Network: Send {
     /// Lets later sequences begin with the leading slots of this one: those slots were written, depend on these tokens
     /// alone, and no step will have them live or keep them from now on. Sequences share whole units of them. A rest of
     /// less than a unit is copied, once `ends` says that no step of this sequence will run any more.
-    fn publish(&mut self, _sequence: SequenceId, _prefix: Prefix<'_>, _ends: bool) {}
+    fn cache_prefix(&mut self, _sequence: SequenceId, _prefix: Prefix<'_>, _ends: bool) {}
 
     /// Reports whether waiting pays for a sequence that begins with `prefix` while another one, which begins with `filler`, is
     /// about to write and publish that: more of its slots would be filled then, and they are at least half of those that the
@@ -55,7 +55,7 @@ pub trait Network: Send {
 
     /// Marks the slots that a sequence would find filled after a prefix as those to be evicted last, and returns the bytes
     /// of those of them that are idle.
-    fn spare(&mut self, _prefix: Prefix<'_>) -> u64 {
+    fn touch_prefix(&mut self, _prefix: Prefix<'_>) -> u64 {
         0
     }
 
@@ -65,7 +65,7 @@ pub trait Network: Send {
     }
 
     /// Returns the counters of published prefixes so far. None if it keeps none.
-    fn prefixes(&self) -> Option<PrefixCounters> {
+    fn prefix_cache_stats(&self) -> Option<PrefixCacheStats> {
         None
     }
 
@@ -146,7 +146,7 @@ pub struct Opened {
 
 /// Bytes that published prefixes may take, and counters of their lookups and of the hits, which only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PrefixCounters {
+pub struct PrefixCacheStats {
     /// Bytes of pages that no sequence holds that are kept at most.
     pub capacity: u64,
     /// Tokens of the prefixes that sequences were opened after.

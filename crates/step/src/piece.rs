@@ -83,7 +83,7 @@ impl Predictions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HeadAsk, HeadRequest, Keep, Mask};
+    use crate::{HeadAsk, HeadRequest, Mask, Retain};
 
     fn plan(mask: Mask, live: Range<Position>) -> StepPlan {
         StepPlan { visible: live.end, live: live.into(), mask, ..StepPlan::default() }
@@ -130,7 +130,7 @@ mod tests {
         for (shift, own) in [(None, 0), (None, 1), (Some(0), 1)] {
             let step = StepPlan {
                 shift,
-                keep: Some(Keep { lane: 0, positions: (1..2).into() }),
+                keep: Some(Retain { lane: 0, positions: (1..2).into() }),
                 predict: [4, 7, 11].into_iter().collect(),
                 must: (8..9).into(),
                 ..plan(Mask::Causal, 2..12)

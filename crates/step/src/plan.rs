@@ -7,7 +7,7 @@ use crate::{Position, Positions};
 
 /// Description of one step of one sequence: everything that the network must know to run it.
 ///
-/// The order of events in a step: [`Keep`] first; then embedding of the live rows; per layer, fresh K/V of the live
+/// The order of events in a step: [`Retain`] first; then embedding of the live rows; per layer, fresh K/V of the live
 /// rows are written (to their slots, or to the overlay of their lane), attention reads keys `[0, limit)` where the
 /// limit follows from `visible` and `mask`; at the end the head runs for `predict`, `must` and `hint`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct StepPlan {
     /// Content of the rows: the canvas itself, or drafts.
     pub lanes: Lanes,
     /// Part of the last step's overlay that is kept; applied before anything else.
-    pub keep: Option<Keep>,
+    pub keep: Option<Retain>,
     /// Choice of the rows that run attention and MLP.
     pub layers: LayerRows,
     /// Positions wanted from the head that may be committed.
@@ -262,7 +262,7 @@ impl Lanes {
 
 /// Part of the last step's drafts that becomes permanent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Keep {
+pub struct Retain {
     /// The accepted lane of the last step.
     pub lane: u32,
     /// The positions (live in that step) whose K/V, and whatever else is stored with them, are copied from the lane's
@@ -281,8 +281,8 @@ pub enum LayerRows {
     ///
     /// Each draft is partly computed by itself, as if it ran alone on the canvas's slots: its rows are compared with
     /// those of its own overlay, the choice is its own, and so are the replaced rows and the increments that are stored
-    /// and added. [`Keep`] turns all of it into the slots', so that a single draft that is kept whole is a step of the
-    /// canvas (specs/freedave.md#I2, specs/freedave.md#I7 and specs/freedave.md#I8).
+    /// and added. [`Retain`] turns all of it into the slots', so that a single draft that is kept whole is a step of
+    /// the canvas (specs/freedave.md#I2, specs/freedave.md#I7 and specs/freedave.md#I8).
     Partial {
         /// Rows computed in each layer.
         compute: Positions,
@@ -378,7 +378,7 @@ impl fmt::Display for LayerRows {
 /// One line; parts at their default are left out.
 impl fmt::Display for StepPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(Keep { lane, positions }) = &self.keep {
+        if let Some(Retain { lane, positions }) = &self.keep {
             write!(f, "keep {positions} of lane {lane}; ")?;
         }
         write!(f, "live {} visible {} {}", self.live, self.visible, self.mask)?;
@@ -439,7 +439,7 @@ mod tests {
             mask: Mask::blocks(4),
             shift: Some(1),
             lanes: Lanes::Drafts(3),
-            keep: Some(Keep { lane: 1, positions: (4..8).into() }),
+            keep: Some(Retain { lane: 1, positions: (4..8).into() }),
             layers: LayerRows::Partial {
                 compute: Positions::new(),
                 probe: Some(Probe { rows: (8..12).into(), keep: 1, by: Drift::Value }),

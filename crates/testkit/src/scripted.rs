@@ -10,9 +10,9 @@ mod prefixes;
 mod slots;
 
 use demask_step::{
-    Blend, BlendWith, ConfidenceOf, Cost, DeviceError, DeviceId, HeadRequest, Judged, LayerRows, MemoryCost, NO_TOKEN,
-    Network, OpenError, Opened, Operations, OutOfMemory, Pages, PlanError, PlanLimits, Position, Predictions, Prefix,
-    PrefixCounters, RowBudget, SequenceId, SequenceLimits, SequenceStep, StepPlan, TokenId, random,
+    Blend, BlendWith, ConfidenceOf, Cost, DeviceError, DeviceId, HeadRequest, LayerRows, MemoryCost, NO_TOKEN, Network,
+    OpenError, Opened, Operations, OutOfMemory, Pages, PlanError, PlanLimits, Position, Predictions, Prefix,
+    PrefixCacheStats, RowBudget, SequenceId, SequenceLimits, SequenceStep, StepPlan, TokenId, TokenScore, random,
 };
 
 use prefixes::Prefixes;
@@ -219,7 +219,7 @@ impl Scripted {
             out.logits.extend(std::iter::repeat_n(f32::NEG_INFINITY, self.vocab));
         }
         out.top.extend(std::iter::repeat_n((NO_TOKEN, 0.0), wanted.top));
-        out.judged.extend(std::iter::repeat_n(Judged::NONE, wanted.judge_width));
+        out.judged.extend(std::iter::repeat_n(TokenScore::NONE, wanted.judge_width));
     }
 
     /// Draws a token from a row, and judges given ones.
@@ -278,12 +278,12 @@ impl Scripted {
 }
 
 /// Rank of a token among those that may be predicted, and its probability under `softmax(logits)`.
-fn judged(logits: &[f64], choice: &[f64], token: TokenId) -> Judged {
+fn judged(logits: &[f64], choice: &[f64], token: TokenId) -> TokenScore {
     let most = logits[argmax(logits.iter().copied())];
     let sum: f64 = logits.iter().map(|logit| (logit - most).exp()).sum();
     let value = choice[token as usize];
     let before = |&(other, &logit): &(usize, &f64)| logit > value || logit == value && other < token as usize;
-    Judged {
+    TokenScore {
         rank: choice.iter().enumerate().filter(before).count() as u32,
         log_probability: (logits[token as usize] - most - sum.ln()) as f32,
         best: ((choice[argmax(choice.iter().copied())] - most).exp() / sum) as f32,
@@ -318,7 +318,7 @@ impl Network for Scripted {
         self.begin(&SequenceLimits { opens_with: None, ..needs.clone() })
     }
 
-    fn open_behind(&mut self, needs: &SequenceLimits, prefix: Prefix<'_>) -> Result<Opened, OpenError> {
+    fn open_with_prefix(&mut self, needs: &SequenceLimits, prefix: Prefix<'_>) -> Result<Opened, OpenError> {
         let sequence = self.begin(needs)?;
         let Some(Some(slots)) = self.sequences.get_mut(sequence.0 as usize) else {
             return Ok(Opened { sequence, filled: 0 });
@@ -349,7 +349,7 @@ impl Network for Scripted {
     }
 
     /// Shares whole units alone.
-    fn publish(&mut self, sequence: SequenceId, prefix: Prefix<'_>, _ends: bool) {
+    fn cache_prefix(&mut self, sequence: SequenceId, prefix: Prefix<'_>, _ends: bool) {
         if let Some(Some(slots)) = self.sequences.get_mut(sequence.0 as usize)
             && !slots.state.needs().increments
             && !slots.state.needs().residual
@@ -359,7 +359,7 @@ impl Network for Scripted {
         }
     }
 
-    fn prefixes(&self) -> Option<PrefixCounters> {
+    fn prefix_cache_stats(&self) -> Option<PrefixCacheStats> {
         (self.prefixes.page > 0).then_some(self.prefixes.counters)
     }
 
@@ -426,7 +426,7 @@ impl Network for Scripted {
 
 #[cfg(test)]
 mod tests {
-    use demask_step::{Drift, HeadAsk, Keep, Lanes, Mask, Positions, Probe, Sampling};
+    use demask_step::{Drift, HeadAsk, Lanes, Mask, Positions, Probe, Retain, Sampling};
 
     use super::*;
 
@@ -496,7 +496,7 @@ mod tests {
     }
 
     /// One step of all eight positions, whose last four are predicted.
-    fn whole(layers: LayerRows, lanes: Lanes, keep: Option<Keep>) -> StepPlan {
+    fn whole(layers: LayerRows, lanes: Lanes, keep: Option<Retain>) -> StepPlan {
         let (live, predict) = ((0..8).into(), (4..8).into());
         StepPlan { live, visible: 8, layers, lanes, keep, predict, ..StepPlan::default() }
     }
@@ -507,7 +507,7 @@ mod tests {
     }
 
     /// A prefill, then the plan with its tokens, then a step of the canvas that computes nothing anew after layer 0.
-    fn answers(plan: &StepPlan, tokens: &[TokenId], keep: Option<Keep>) -> [Predictions; 2] {
+    fn answers(plan: &StepPlan, tokens: &[TokenId], keep: Option<Retain>) -> [Predictions; 2] {
         let mut script = Scripted::new(4, 12, 0);
         let drafts = plan.lanes.count();
         let needs = SequenceLimits {
@@ -548,7 +548,7 @@ mod tests {
     #[test]
     fn drafts_are_partly_computed_each_by_itself() {
         let lanes: [[TokenId; 8]; 2] = [[1, 2, 3, 4, 5, 9, 9, 9], [1, 2, 3, 4, 5, 6, 9, 9]];
-        let keep = |lane| Some(Keep { lane, positions: (0..8).into() });
+        let keep = |lane| Some(Retain { lane, positions: (0..8).into() });
         for by in [Drift::Value, Drift::Key, Drift::Random { seed: 3 }] {
             let both = whole(chosen(2, by), Lanes::Drafts(2), None);
             for (lane, tokens) in (0..).zip(&lanes) {

@@ -15,7 +15,7 @@ mod statistics;
 mod tiles;
 mod top;
 
-use demask_step::{HeadRequest, Judged, OutOfMemory};
+use demask_step::{HeadRequest, OutOfMemory, TokenScore};
 use demask_tensor::{AlignedBytes, HeadLaunch, HeadOutput, HeadRow, NO_ROW, WorkspaceShape};
 
 use crate::{
@@ -118,7 +118,7 @@ pub(crate) struct Head<'a> {
 /// The part of the output's lists that grows before the rows are answered.
 struct Lists<'a> {
     top: Shared<'a, (u32, f32)>,
-    judged: Shared<'a, Judged>,
+    judged: Shared<'a, TokenScore>,
     logits: Shared<'a, f32>,
 }
 
@@ -201,7 +201,7 @@ impl Head<'_> {
             places[blend.head_row as usize].blend = index as u32;
         }
         out.top.resize(next.top, (0, 0.0));
-        out.judged.resize(next.judged, Judged::NONE);
+        out.judged.resize(next.judged, TokenScore::NONE);
         out.logits.resize(next.logits, 0.0);
     }
 

@@ -1,6 +1,6 @@
 //! One row: the draw, the distribution, and what else is asked.
 
-use demask_step::{ConfidenceOf, HeadRequest, Judged};
+use demask_step::{ConfidenceOf, HeadRequest, TokenScore};
 
 use super::{
     draw::{Draw, Drawn},
@@ -139,7 +139,7 @@ pub(super) struct Stored<'a> {
     pub(super) values: &'a mut [f32],
     /// Tokens to judge.
     pub(super) judge: &'a [u32],
-    pub(super) judged: &'a mut [Judged],
+    pub(super) judged: &'a mut [TokenScore],
     /// Scratch with room for the vocabulary.
     pub(super) order: &'a mut Vec<u32>,
 }
@@ -226,7 +226,7 @@ impl Stored<'_> {
             let value = self.values[token as usize];
             let weighs = value > f32::NEG_INFINITY && plain.base.is_finite();
             let log_probability = if weighs { (value - plain.base) - plain.sum.ln() } else { nothing };
-            *judged = Judged { log_probability, ..Judged::NONE };
+            *judged = TokenScore { log_probability, ..TokenScore::NONE };
         }
         plain
     }

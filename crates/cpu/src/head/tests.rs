@@ -6,7 +6,7 @@ use super::*;
 use crate::{isa::tests::testable, linear::kernels_of};
 
 /// An answer, the best tokens, the judged ones.
-type Answered = (Answer, Vec<(u32, f32)>, Vec<Judged>);
+type Answered = (Answer, Vec<(u32, f32)>, Vec<TokenScore>);
 
 /// Answers one row of logits, and its lists: from its logits, and if these need not be stored from its tiles alone.
 fn answer(isa: Isa, logits: &[f32], request: &HeadRequest, judge: &[u32]) -> Answered {
@@ -24,7 +24,7 @@ fn answer_from(isa: Isa, logits: &[f32], request: &HeadRequest, judge: &[u32], s
         request.struck().for_each(|token| values[token as usize] = f32::NEG_INFINITY);
     }
     let mut top = vec![(9, 9.0); request.top];
-    let mut judged = vec![Judged::NONE; judge.len()];
+    let mut judged = vec![TokenScore::NONE; judge.len()];
     let asked = Asked { request, key: 77, vocabulary };
     let (kept, marks) = (asked.kept(stored), Marks::default());
     let mut memory = vec![f32::NAN; row_bytes(vocabulary, kept, false) / size_of::<f32>()];

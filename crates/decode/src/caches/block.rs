@@ -11,9 +11,9 @@ use crate::{
     layout::Layout,
     method::{CacheKind, CacheTraits, Setup, Store},
     parameters,
-    policy::{CachePolicy, Memory, Upkeep},
+    policy::{CachePolicy, Maintenance, Memory},
     spec::Field,
-    turn::{Progress, Query, View},
+    step::{Progress, Query, View},
 };
 
 choices! {
@@ -192,18 +192,18 @@ impl CachePolicy for BlockCache {
         SequenceLimits { positions: layout.len(), rows, ..SequenceLimits::default() }
     }
 
-    fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> Upkeep {
-        let Some(end) = self.due(view) else { return Upkeep::None };
+    fn maintenance(&mut self, view: &View<'_>, plan: &mut StepPlan) -> Maintenance {
+        let Some(end) = self.due(view) else { return Maintenance::None };
         let predicts = self.seeds && view.canvas.is_masked(end);
         if self.fused && !predicts {
-            return Upkeep::Rides;
+            return Maintenance::Rides;
         }
         self.fill(view, end, false, plan);
         if predicts {
             plan.shift = Some(1);
             plan.must.push(end);
         }
-        Upkeep::Alone
+        Maintenance::Alone
     }
 
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
@@ -254,7 +254,7 @@ impl CachePolicy for BlockCache {
     }
 
     /// Whole blocks of the prompt, but for the row that predicts the token after them.
-    fn takes(&self, layout: &Layout) -> Position {
+    fn reusable_on_open(&self, layout: &Layout) -> Position {
         (layout.start() as Position).saturating_sub(Position::from(self.seeds))
     }
 

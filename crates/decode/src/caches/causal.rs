@@ -9,7 +9,7 @@ use crate::{
     method::{CacheKind, CacheTraits, Setup},
     parameters,
     policy::{CachePolicy, Memory},
-    turn::{Progress, Query, View},
+    step::{Progress, Query, View},
 };
 
 parameters! {
@@ -95,7 +95,7 @@ impl CachePolicy for CausalCache {
     }
 
     /// The prompt but for its last token, whose row makes the first prediction.
-    fn takes(&self, layout: &Layout) -> Position {
+    fn reusable_on_open(&self, layout: &Layout) -> Position {
         (layout.response() as Position).saturating_sub(1)
     }
 

@@ -14,8 +14,8 @@ use crate::{
     parameters,
     policy::{CachePolicy, Memory},
     spec::{Kind, alternatives},
+    step::{Progress, Query, View},
     transfer::Ranking,
-    turn::{Progress, Query, View},
 };
 
 choices! {

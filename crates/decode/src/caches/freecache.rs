@@ -10,7 +10,7 @@ use crate::{
     parameters,
     policy::{CachePolicy, Memory},
     spec::Kind,
-    turn::{Progress, Query, View},
+    step::{Progress, Query, View},
 };
 
 choices! {

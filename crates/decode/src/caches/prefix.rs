@@ -12,9 +12,9 @@ use crate::{
     layout::Layout,
     method::{CacheKind, CacheTraits, Setup},
     parameters,
-    policy::{CachePolicy, Memory, Upkeep},
+    policy::{CachePolicy, Maintenance, Memory},
     spec::{Field, Kind, Value},
-    turn::{Progress, Query, View},
+    step::{Progress, Query, View},
 };
 
 choices! {
@@ -188,12 +188,12 @@ impl BlockStart {
 }
 
 impl CachePolicy for BlockStart {
-    fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> Upkeep {
-        let (Some(block), true) = (self.filled, std::mem::take(&mut self.idle_due)) else { return Upkeep::None };
+    fn maintenance(&mut self, view: &View<'_>, plan: &mut StepPlan) -> Maintenance {
+        let (Some(block), true) = (self.filled, std::mem::take(&mut self.idle_due)) else { return Maintenance::None };
         let (window, visible) = self.window(view.layout, block, None);
         plan.live.set_range(window);
         plan.visible = visible;
-        Upkeep::Alone
+        Maintenance::Alone
     }
 
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {

@@ -90,7 +90,7 @@ impl Trials {
 
     /// First tokens of every trial if the canvas begins with these tokens, but for the last one, whose row judges the
     /// first draft.
-    pub(crate) fn begins(&self, given: &[TokenId]) -> Vec<TokenId> {
+    pub(crate) fn prefix_tokens(&self, given: &[TokenId]) -> Vec<TokenId> {
         let mut own = match self.alignment {
             Alignment::Ids => given.iter().map_while(|&token| self.in_place(token)).collect(),
             Alignment::Bytes => self.prompt.clone(),

@@ -12,8 +12,8 @@ use crate::{
     parameters,
     policy::CachePolicy,
     spec::Kind,
+    step::{Answer, Decoder, Proposal, Query, StepContext, StepResult, View},
     transfer::{Candidate, Pass, State, Transfer},
-    turn::{Answer, Decoder, Intent, Query, Turn, Turned, View},
 };
 
 parameters! {
@@ -183,8 +183,8 @@ impl Decoder for Penalised {
         needs.judge_width = 1;
     }
 
-    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
-        let intent = self.blocks.intend(view, query);
+    fn propose(&mut self, view: &View<'_>, query: &mut Query) -> Proposal {
+        let proposal = self.blocks.propose(view, query);
         let (first, canvas) = (view.layout.block(view.block).start, view.canvas);
         // What stands before a block is not penalised: a mask stands for it, which weighs nothing.
         let neighbour = |position: Position| match position {
@@ -192,12 +192,12 @@ impl Decoder for Penalised {
             _ => canvas.mask_id(),
         };
         query.judge.extend(query.predict.iter().map(neighbour));
-        intent
+        proposal
     }
 
-    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
+    fn accept(&mut self, view: &View<'_>, answer: &Answer<'_>, context: &mut StepContext<'_>) -> StepResult {
         self.penalise_all(view, answer.predictions);
-        self.blocks.absorb(view, &Answer { predictions: &self.predictions, ..*answer }, turn)
+        self.blocks.accept(view, &Answer { predictions: &self.predictions, ..*answer }, context)
     }
 }
 

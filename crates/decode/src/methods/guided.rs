@@ -13,8 +13,8 @@
 use std::ops::Range;
 
 use demask_step::{
-    ConfidenceOf, ForwardInput, HeadAsk, Judged, Mask, MaskKind, NO_TOKEN, Position, Predictions, SequenceLimits,
-    SequenceSpec, TokenId,
+    ConfidenceOf, ForwardInput, HeadAsk, Mask, MaskKind, NO_TOKEN, Position, Predictions, SequenceLimits, SequenceSpec,
+    TokenId, TokenScore,
 };
 
 use crate::{
@@ -29,7 +29,7 @@ use crate::{
     parameters,
     policy::CachePolicy,
     spec::Kind,
-    turn::{Answer, Decoder, Intent, Judgement, Progress, Query, Turn, Turned, View, Whose},
+    step::{Answer, AnswerSource, Decoder, Judgement, Progress, Proposal, Query, StepContext, StepResult, View},
 };
 
 choices! {
@@ -165,7 +165,7 @@ impl DecoderLoop for Guided {
         let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
         let response = setup.layout.response();
         let trials = Trials::new(alignment, guide, response, ends);
-        let begins = trials.begins(&tokens[..response.min(tokens.len())]);
+        let prefix_tokens = trials.prefix_tokens(&tokens[..response.min(tokens.len())]);
         Box::new(Judging {
             rule: Rule { agreement: self.agreement, k: self.k, share: self.tau },
             verify: most.predictions,
@@ -177,7 +177,7 @@ impl DecoderLoop for Guided {
             ends: guide.end_ids.clone(),
             end: options.end_ids.first().copied(),
             trials,
-            begins,
+            prefix_tokens,
             settled: 0,
             reader: Reader::with_capacity(most.positions),
             drafts: Vec::with_capacity(setup.layout.len()),
@@ -259,7 +259,7 @@ struct Judging {
     end: Option<TokenId>,
     trials: Trials,
     /// Tokens that the guide reads first in every trial.
-    begins: Vec<TokenId>,
+    prefix_tokens: Vec<TokenId>,
     /// Number of the guide's tokens before all that it will judge.
     settled: usize,
     reader: Reader,
@@ -319,9 +319,9 @@ impl Judging {
     }
 
     /// Reports whether the judged token of this index is kept. `row` is the guide's judgement of it.
-    fn stands(&self, index: usize, row: &[Judged]) -> bool {
+    fn stands(&self, index: usize, row: &[TokenScore]) -> bool {
         let confidence = if self.rule.reads_tokens() { 0.0 } else { self.confidence(index) };
-        let agrees = |judged: Option<&Judged>| judged.is_some_and(|judged| self.rule.agrees(judged, confidence));
+        let agrees = |judged: Option<&TokenScore>| judged.is_some_and(|judged| self.rule.agrees(judged, confidence));
         match self.trial.judged[index] {
             Judge::Given => true,
             _ if !self.rule.reads_tokens() => agrees(row.first()),
@@ -374,8 +374,13 @@ impl Judging {
     }
 
     /// Fills the guide's next request, or completes the progress.
-    fn consult(&mut self, view: &View<'_>, constraint: Option<Enforced<'_>>, turn: &mut Turn<'_>) -> Turned {
-        let request = &mut *turn.helper;
+    fn consult(
+        &mut self,
+        view: &View<'_>,
+        constraint: Option<Enforced<'_>>,
+        context: &mut StepContext<'_>,
+    ) -> StepResult {
+        let request = &mut *context.helper;
         while self.trial.judged.get(self.stood) == Some(&Judge::Given) {
             self.stood += 1;
         }
@@ -384,11 +389,11 @@ impl Judging {
         let room = (self.helpers[0].sequence.positions + 1).saturating_sub(start);
         let count = (judged.len() - self.stood).min(self.verify).min(room);
         if self.opinion != Opinion::Open || count == 0 || start == 0 || start + count > ids.len() + 1 {
-            self.conclude(view, constraint, turn.progress);
-            return Turned::Settled;
+            self.conclude(view, constraint, context.progress);
+            return StepResult::Settled;
         }
         // The row before the first draft is read anew by each trial that goes no further.
-        let settled = if self.trials.stays() { first.saturating_sub(1) } else { self.begins.len() };
+        let settled = if self.trials.stays() { first.saturating_sub(1) } else { self.prefix_tokens.len() };
         self.settled = self.settled.max(settled);
         self.reader.ask(ids, start..start + count, request);
         let ask = &mut request.ask;
@@ -402,7 +407,7 @@ impl Judging {
             ask.judge.push(own);
             ask.judge.extend_from_slice(&self.ends);
         }
-        Turned::Ask
+        StepResult::Ask
     }
 }
 
@@ -426,36 +431,36 @@ impl Decoder for Judging {
         needs.predictions = needs.predictions.max(drafted);
     }
 
-    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
+    fn propose(&mut self, view: &View<'_>, query: &mut Query) -> Proposal {
         if view.block >= view.layout.blocks() {
-            return Intent::Done;
+            return Proposal::Done;
         }
         view.canvas.open_positions(drafted(view), &mut query.predict);
         query.drafts = true;
-        Intent::Predict
+        Proposal::Predict
     }
 
     fn helpers(&self) -> &[SequenceSpec] {
         &self.helpers
     }
 
-    fn begins(&self) -> &[TokenId] {
-        &self.begins
+    fn prefix_tokens(&self) -> &[TokenId] {
+        &self.prefix_tokens
     }
 
     fn opened(&mut self, filled: Position) {
-        self.reader.begin(&self.begins[..self.begins.len().min(filled as usize)]);
+        self.reader.begin(&self.prefix_tokens[..self.prefix_tokens.len().min(filled as usize)]);
     }
 
     fn reusable(&self) -> &[TokenId] {
         self.reader.first(self.settled)
     }
 
-    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
-        match answer.whose {
-            Whose::Canvas => self.draft(view, answer),
-            Whose::Helper => self.heed(turn.helper, answer.predictions),
+    fn accept(&mut self, view: &View<'_>, answer: &Answer<'_>, context: &mut StepContext<'_>) -> StepResult {
+        match answer.source {
+            AnswerSource::Canvas => self.draft(view, answer),
+            AnswerSource::Helper => self.heed(context.helper, answer.predictions),
         }
-        self.consult(view, answer.constraint, turn)
+        self.consult(view, answer.constraint, context)
     }
 }

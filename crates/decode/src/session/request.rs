@@ -1,7 +1,7 @@
 //! Requests of a session to a network in one forward, sequence by sequence.
 
 use demask_step::{
-    ForwardInput, HeadAsk, HeadRequest, Keep, Mask, Positions, Sampling, SequenceLimits, SequenceSpec, StepPlan,
+    ForwardInput, HeadAsk, HeadRequest, Mask, Positions, Retain, Sampling, SequenceLimits, SequenceSpec, StepPlan,
     TokenId,
 };
 
@@ -9,7 +9,7 @@ use crate::{
     layout::Layout,
     method::SessionOptions,
     policy::CachePolicy,
-    turn::{Decoder, Drafts},
+    step::{Decoder, Drafts},
 };
 
 /// Refills a request's tokens for its plan's live positions, lane after lane.
@@ -45,7 +45,7 @@ impl Kept {
     /// Hands it over to the plan of that forward; its list comes back with the plan.
     pub(super) fn fill(&mut self, plan: &mut StepPlan) {
         if let Some(lane) = self.lane.take() {
-            plan.keep = Some(Keep { lane, positions: std::mem::take(&mut self.positions) });
+            plan.keep = Some(Retain { lane, positions: std::mem::take(&mut self.positions) });
         }
     }
 }

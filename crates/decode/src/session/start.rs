@@ -17,7 +17,7 @@ use crate::{
     legality,
     method::{SessionOptions, Setup},
     resolve::{Resolved, resolve},
-    turn::{Decoder, Progress, Query},
+    step::{Decoder, Progress, Query},
 };
 
 impl Session {

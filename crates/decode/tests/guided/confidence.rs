@@ -2,7 +2,7 @@
 //! text and nothing else.
 
 use demask_decode::{Event, Session};
-use demask_step::{ForwardInput, Job, Judged, Predictions, TokenId, random::mix};
+use demask_step::{ForwardInput, Job, Predictions, TokenId, TokenScore, random::mix};
 use demask_testkit::{by_hand::ByHand, property};
 use proptest::prelude::*;
 
@@ -63,7 +63,7 @@ fn judge(seed: u64, slots: &mut Vec<TokenId>, request: &ForwardInput) -> Predict
     for position in out.positions.clone().iter() {
         out.tokens.push(21);
         out.confidence.push(0.5);
-        let judged = Judged { rank: 3, log_probability: -20.0, best: best(seed, &slots[..position as usize]) };
+        let judged = TokenScore { rank: 3, log_probability: -20.0, best: best(seed, &slots[..position as usize]) };
         out.judged.extend(std::iter::repeat_n(judged, width));
     }
     out

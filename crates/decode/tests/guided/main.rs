@@ -8,7 +8,7 @@ mod vocabularies;
 
 use crate::common::{EOS, MASK_ID, VOCAB, facts, options, predict};
 use demask_decode::{Event, Finish, GuideOptions, Output, Session, SessionOptions, StopRule};
-use demask_step::{ForwardInput, Job, Judged, Mask, Predictions, TokenId, random::mix};
+use demask_step::{ForwardInput, Job, Mask, Predictions, TokenId, TokenScore, random::mix};
 use demask_testkit::by_hand::ByHand;
 use vocabularies::foreign;
 
@@ -41,7 +41,7 @@ impl<F: Fn(&[TokenId]) -> Vec<TokenId>> Guide<F> {
             for token in &request.ask.judge[index * width..][..width] {
                 let rank = ranked.iter().position(|ranked| ranked == token).unwrap_or(ranked.len()) as u32;
                 let log_probability = -(rank as f32) * 2f32.ln() - 0.7;
-                out.judged.push(Judged { rank, log_probability, best: (-0.7f32).exp() });
+                out.judged.push(TokenScore { rank, log_probability, best: (-0.7f32).exp() });
             }
         }
         out

@@ -7,8 +7,8 @@ use std::cell::RefCell;
 
 use demask_decode::{Event, ModelFacts, Session};
 use demask_step::{
-    ForwardInput, HeadAsk, Job, Judged, Mask, NO_TOKEN, Pending, Position, Positions, Predictions, StepPlan, TokenId,
-    random,
+    ForwardInput, HeadAsk, Job, Mask, NO_TOKEN, Pending, Position, Positions, Predictions, StepPlan, TokenId,
+    TokenScore, random,
 };
 
 use crate::ModelInfo;
@@ -364,8 +364,8 @@ impl Assumed {
         }
         predictions.top.extend(std::iter::repeat_n((token, confidence), ask.wanted.top));
         let judged = match run {
-            Some(_) => Judged { rank: 0, log_probability: 0.0, best: 1.0 },
-            None => Judged { rank: u32::MAX - 1, log_probability: f32::MIN, best: 1.0 },
+            Some(_) => TokenScore { rank: 0, log_probability: 0.0, best: 1.0 },
+            None => TokenScore { rank: u32::MAX - 1, log_probability: f32::MIN, best: 1.0 },
         };
         predictions.judged.extend(std::iter::repeat_n(judged, ask.wanted.judge_width));
         self.push_row(predictions, ask, Some(token));
@@ -390,7 +390,7 @@ impl Assumed {
             predictions.entropy.push(f32::INFINITY);
         }
         predictions.top.extend(std::iter::repeat_n((NO_TOKEN, 0.0), ask.wanted.top));
-        predictions.judged.extend(std::iter::repeat_n(Judged::NONE, ask.wanted.judge_width));
+        predictions.judged.extend(std::iter::repeat_n(TokenScore::NONE, ask.wanted.judge_width));
         self.push_row(predictions, ask, None);
     }
 }

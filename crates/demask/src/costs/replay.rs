@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use demask_decode::Session;
-use demask_step::{ForwardInput, Judged, NO_TOKEN, Positions, Predictions, TokenId};
+use demask_step::{ForwardInput, NO_TOKEN, Positions, Predictions, TokenId, TokenScore};
 
 use super::dry_run::{DryRunGroup, MockNetwork, ReplayError, dry_run};
 use crate::{
@@ -18,7 +18,7 @@ fn floats(values: &[Number]) -> Vec<f32> {
 /// The predictions of a record, its tokens translated.
 fn predictions(record: &Record, positions: Positions, translate: &BTreeMap<TokenId, TokenId>) -> Predictions {
     let word = |token: TokenId| translate.get(&token).copied().unwrap_or(token);
-    let judged = |&(rank, log_probability, best): &(u32, Number, Number)| Judged {
+    let judged = |&(rank, log_probability, best): &(u32, Number, Number)| TokenScore {
         rank,
         log_probability: log_probability.into(),
         best: best.into(),

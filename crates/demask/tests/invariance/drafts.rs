@@ -1,6 +1,6 @@
 //! Drafts: each is computed as if it were alone on the canvas.
 
-use demask_step::{Drift, Keep, Lanes, LayerRows, Mask, Probe, SequenceLimits, StepPlan};
+use demask_step::{Drift, Lanes, LayerRows, Mask, Probe, Retain, SequenceLimits, StepPlan};
 
 /// Choices of rows, and whether the first layer computes all.
 const PARTIAL: [(Drift, bool); 3] = [(Drift::Value, true), (Drift::Key, false), (Drift::Random { seed: 5 }, false)];
@@ -35,7 +35,7 @@ fn freedave_i7_i8_drafts_are_isolated_and_the_accepted_one_stays() {
             let id = network.open(&needs(LENGTH, lanes as usize)).unwrap();
             run(&mut *network, &[prefill.of(id, &ask)]);
             let packed = run(&mut *network, &[drafts.of(id, &ask)]).remove(0);
-            after.plan.keep = Some(Keep { lane: accepted, positions: WINDOW.into() });
+            after.plan.keep = Some(Retain { lane: accepted, positions: WINDOW.into() });
             let kept = run(&mut *network, &[after.of(id, &ask)]).remove(0);
             after.plan.keep = None;
 
@@ -89,7 +89,7 @@ fn freedave_i7_i8_partly_computed_drafts_are_isolated_and_the_accepted_one_stays
                 let drafts = Step { tokens, plan };
                 let mut after = full(&spec, &mut dice, LENGTH);
                 after.plan.layers = LayerRows::Partial { compute: (0..2).into(), probe: None, first_whole: false };
-                let run_with = |lanes: usize, drafts: &Step, keep: Option<Keep>| {
+                let run_with = |lanes: usize, drafts: &Step, keep: Option<Retain>| {
                     let mut network = runner(&spec, device, dtype, lanes.min(2));
                     let id = network.open(&SequenceLimits { increments: true, ..needs(LENGTH, lanes) }).unwrap();
                     run(&mut *network, &[prefill.of(id, &ask)]);
@@ -99,7 +99,7 @@ fn freedave_i7_i8_partly_computed_drafts_are_isolated_and_the_accepted_one_stays
                     (drafted, run(&mut *network, &[after.of(id, &ask)]).remove(0))
                 };
                 for lane in 0..LANES {
-                    let keep = Keep { lane: lane as u32, positions: drafts.plan.live.clone() };
+                    let keep = Retain { lane: lane as u32, positions: drafts.plan.live.clone() };
                     let (packed, kept) = run_with(LANES, &drafts, Some(keep));
                     let tokens = drafts.tokens[lane * live..(lane + 1) * live].to_vec();
                     let single = StepPlan { lanes: Lanes::Canvas, ..drafts.plan.clone() };

@@ -9,8 +9,8 @@ use crate::common::{Device, Dice, devices, processor, quantised_on, runner, runn
 use demask_cpu::linear::Products;
 use demask_model::{ArchSpec, Inspect};
 use demask_step::{
-    Blend, BlendWith, Drift, HeadAsk, HeadRequest, Keep, Lanes, LayerRows, Mask, PlanError, Positions, Predictions,
-    Probe, SequenceId, SequenceLimits, SequenceStep, StepPlan,
+    Blend, BlendWith, Drift, HeadAsk, HeadRequest, Lanes, LayerRows, Mask, PlanError, Positions, Predictions, Probe,
+    Retain, SequenceId, SequenceLimits, SequenceStep, StepPlan,
 };
 
 fn ask() -> HeadAsk {
@@ -339,7 +339,7 @@ fn plans_are_checked_against_what_ran() {
     partial.plan.layers = LayerRows::Partial { compute: (0..2).into(), probe, first_whole: true };
     assert_eq!(check(&*network, &partial), Err("slot 2 is visible and was never written".to_owned()));
     let mut kept = good.clone();
-    kept.plan.keep = Some(Keep { lane: 1, positions: (2..4).into() });
+    kept.plan.keep = Some(Retain { lane: 1, positions: (2..4).into() });
     assert_eq!(check(&*network, &kept), Err("position 2 was not in the last step's drafts".to_owned()));
     run(&mut *network, &[good.of(id, &ask)]);
     assert_eq!(check(&*network, &window), Err("position 2 needs row 1, which is not live".to_owned()));

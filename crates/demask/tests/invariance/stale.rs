@@ -3,7 +3,7 @@
 use demask_cpu::{CpuOptions, linear::Activations};
 use demask_model::{ArchSpec, Inspect, Rope};
 use demask_step::{
-    Blend, BlendWith, Drift, HeadAsk, Keep, Lanes, LayerRows, Mask, Predictions, Probe, SequenceId, SequenceLimits,
+    Blend, BlendWith, Drift, HeadAsk, Lanes, LayerRows, Mask, Predictions, Probe, Retain, SequenceId, SequenceLimits,
     SequenceStep, StepPlan,
 };
 
@@ -41,7 +41,7 @@ fn script(spec: &ArchSpec) -> Vec<Step> {
     drafts.tokens.extend((0..10).map(|_| dice.below(POISON as usize) as u32));
     steps.push(drafts);
     let mut kept = part(spec, &mut dice, 40..44);
-    kept.plan.keep = Some(Keep { lane: 1, positions: (30..40).into() });
+    kept.plan.keep = Some(Retain { lane: 1, positions: (30..40).into() });
     steps.push(kept);
     if spec.attention == Mask::Full {
         let mut layers = part(spec, &mut dice, 0..44);

@@ -128,15 +128,15 @@ impl Small {
         let sequence = self.network.open(&Self::needs(4)).unwrap();
         self.step(sequence, 0..2 * PAGE as u32).unwrap();
         // Nobody is to read what was never written.
-        self.network.publish(sequence, prefix, false);
-        assert_eq!(self.network.spare(prefix), 0, "it is held");
+        self.network.cache_prefix(sequence, prefix, false);
+        assert_eq!(self.network.touch_prefix(prefix), 0, "it is held");
         self.step(sequence, 2 * PAGE as u32..3 * PAGE as u32).unwrap();
         // What is shared is neither live nor kept again.
         for first in [0, PAGE as u32, 2 * PAGE as u32 - 4] {
             let refused = self.step(sequence, first..first + 8).unwrap_err().to_string();
             assert!(refused.ends_with("a position is live or kept whose slot is shared"), "{refused}");
         }
-        self.network.publish(sequence, prefix, false);
+        self.network.cache_prefix(sequence, prefix, false);
         self.network.close(sequence);
         assert_eq!(self.network.pages(), Pages { used: 0, free: 1, idle: 3 });
     }

@@ -206,7 +206,7 @@ impl Request {
 
     /// Publishes the reusable prefixes of its sequences on a network: each the first time that there is one, and all where no
     /// forward of it follows.
-    pub(crate) fn publish<N: Network + ?Sized>(&mut self, on: NetworkId, network: &mut N, ends: bool) {
+    pub(crate) fn cache_prefixes<N: Network + ?Sized>(&mut self, on: NetworkId, network: &mut N, ends: bool) {
         let Open { sequences, published, .. } = &mut self.open;
         let sequences = sequences.iter().zip(published).enumerate();
         for (index, (&(_, sequence), published)) in
@@ -214,7 +214,7 @@ impl Request {
         {
             let prefix = self.job.reusable(index);
             if !prefix.tokens.is_empty() {
-                network.publish(sequence, prefix, ends);
+                network.cache_prefix(sequence, prefix, ends);
                 *published = true;
             }
         }
@@ -229,7 +229,7 @@ impl Request {
     pub(crate) fn filling(&self, on: NetworkId) -> impl Iterator<Item = Prefix<'_>> {
         let sequences =
             self.open.sequences.iter().enumerate().filter(move |(_, (id, _))| *id == on && self.is_filling());
-        sequences.map(|(index, _)| self.job.begins(index)).filter(|prefix| !prefix.tokens.is_empty())
+        sequences.map(|(index, _)| self.job.prefix_tokens(index)).filter(|prefix| !prefix.tokens.is_empty())
     }
 
     /// Shows it to its owner for the first time.

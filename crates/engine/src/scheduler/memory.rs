@@ -61,7 +61,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
             if !state.keeps_prefixes() || !self.running.iter().any(|running| running.is_filling()) {
                 return false;
             }
-            let prefix = request.job().begins(index);
+            let prefix = request.job().prefix_tokens(index);
             let mut fillers = self.running.iter().flat_map(|running| running.filling(id));
             !prefix.tokens.is_empty() && fillers.any(|filler| state.network.gains(prefix, filler))
         })
@@ -86,8 +86,8 @@ impl<N: Network + ?Sized> Scheduler<N> {
         for (index, need) in needs.iter().enumerate() {
             let id = request.on[need.network];
             let Some(state) = &mut self.states[id.0] else { continue };
-            let begins = if state.keeps_prefixes() { request.job().begins(index) } else { Prefix::default() };
-            match state.open(&need.sequence, begins, tenant) {
+            let prefix = if state.keeps_prefixes() { request.job().prefix_tokens(index) } else { Prefix::default() };
+            match state.open(&need.sequence, prefix, tenant) {
                 Ok(opened) => {
                     sequences.push((id, opened.sequence));
                     filled.push(opened.filled);
@@ -172,7 +172,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
                     && state.device == reservation.device
                     && state.keeps_prefixes()
                 {
-                    left = left.saturating_add(state.network.spare(request.job().begins(index)));
+                    left = left.saturating_add(state.network.touch_prefix(request.job().prefix_tokens(index)));
                 }
             }
             self.evict_to(reservation.device, left);

@@ -1,7 +1,7 @@
 //! Lowering of plans to rows: pure integer code, the only place where a position becomes a row.
 
 use demask_step::{
-    BlendWith, Cost, Drift, Judged, Lanes, LayerRows, Positions, Predictions, SequenceLimits, SequenceStep, room,
+    BlendWith, Cost, Drift, Lanes, LayerRows, Positions, Predictions, SequenceLimits, SequenceStep, TokenScore, room,
 };
 use demask_tensor::{
     BlendRows, HeadOutput, HeadRow, Launch, NO_ROW, PAGE, PageCopy, ProbeLaunch, Rows, Segment, SlotCopy,
@@ -181,7 +181,7 @@ impl Lowered {
                     predictions.top.push(at.map_or((demask_step::NO_TOKEN, 0.0), |at| output.top[at]));
                 });
                 take(row.is_some(), wanted.judge_width, &mut judged, |at| {
-                    predictions.judged.push(at.map_or(Judged::NONE, |at| output.judged[at]));
+                    predictions.judged.push(at.map_or(TokenScore::NONE, |at| output.judged[at]));
                 });
                 take(row.is_some(), if wanted.logits { vocabulary } else { 0 }, &mut logits, |at| {
                     predictions.logits.push(at.map_or(f32::NEG_INFINITY, |at| output.logits[at]));

@@ -1,7 +1,7 @@
 //! Lowering worked out by hand.
 
 use demask_step::{
-    Blend, BlockRules, HeadAsk, HeadRequest, Keep, Mask, Probe, SequenceId, SequenceLimits, StepPlan, random,
+    Blend, BlockRules, HeadAsk, HeadRequest, Mask, Probe, Retain, SequenceId, SequenceLimits, StepPlan, random,
 };
 
 use super::*;
@@ -87,7 +87,7 @@ fn drafts_read_shared_pages_and_write_their_own() {
     touched_pages(&(30..34).into(), &mut sequence.touched);
     let mut plan = plan(&[30, 31, 32, 33], 64, &[31, 33]);
     plan.lanes = Lanes::Drafts(2);
-    plan.keep = Some(Keep { lane: 1, positions: [31, 33].into_iter().collect() });
+    plan.keep = Some(Retain { lane: 1, positions: [31, 33].into_iter().collect() });
     let tokens = [1, 2, 3, 4, 5, 6, 7, 8];
     let found = lower(&spec(0), &[step(&tokens, &plan, &HeadAsk::default())], &[sequence]);
     let launch = &found.launch;
@@ -120,7 +120,7 @@ fn shifted_models_read_the_row_before_and_lanes_skip_what_they_hold() {
     let in_order = HeadAsk { in_order: true, ..ask.clone() };
     let ordered = lower(&spec(1), &[step(&[1, 99, 2], &plan, &in_order)], &[sequence(&SequenceLimits::default())]);
     assert_eq!(ordered.launch.head.rows[0].key, random::key(0, random::Use::Token, 10, 10), "whatever the lane holds");
-    let judged = |rank, log_probability, best| Judged { rank, log_probability, best };
+    let judged = |rank, log_probability, best| TokenScore { rank, log_probability, best };
     let output = HeadOutput {
         tokens: vec![50, 51],
         confidence: vec![0.5, 0.25],

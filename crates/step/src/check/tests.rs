@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, ops::Range};
 
 use super::*;
-use crate::{Drift, HeadAsk, Keep, Mask, Positions, Probe, SequenceLimits};
+use crate::{Drift, HeadAsk, Mask, Positions, Probe, Retain, SequenceLimits};
 
 const LIMITS: PlanLimits = PlanLimits { vocabulary: 70, shift: 1, rows: 24 };
 
@@ -58,7 +58,7 @@ impl Case {
     }
 
     fn keep(&mut self, lane: u32, positions: Range<Position>) {
-        self.plan.keep = Some(Keep { lane, positions: positions.into() });
+        self.plan.keep = Some(Retain { lane, positions: positions.into() });
     }
 
     fn guide(&mut self, scale: f32, with: BlendWith) {

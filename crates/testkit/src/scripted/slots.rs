@@ -1,7 +1,7 @@
 //! Slots that a script remembers of a sequence between steps, and the path of its rows through the layers.
 
 use demask_step::{
-    Drift, Keep, Lanes, LayerRows, Position, Positions, Probe, SequenceLimits, SequenceState, SequenceStep, random,
+    Drift, Lanes, LayerRows, Position, Positions, Probe, Retain, SequenceLimits, SequenceState, SequenceStep, random,
 };
 
 use super::{Content, LAYERS};
@@ -41,7 +41,7 @@ impl Slots {
         embed: impl Fn(Position, u32) -> Content,
     ) -> Vec<Vec<Content>> {
         let plan = step.plan;
-        if let Some(Keep { lane, positions }) = &plan.keep
+        if let Some(Retain { lane, positions }) = &plan.keep
             && let Some(draft) = self.drafts.get(*lane as usize)
         {
             self.stored.keep(draft, positions);

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use demask_decode::{
     CacheSpec, DecoderSpec, Setup,
     caches::CachePolicy,
-    methods::{Answer, Decoder, DecoderKind, DecoderLoop, Intent, Query, Turn, Turned, View},
+    methods::{Answer, Decoder, DecoderKind, DecoderLoop, Proposal, Query, StepContext, StepResult, View},
     parameters,
 };
 use demask_step::{HeadAsk, MaskKind, Position};
@@ -50,17 +50,17 @@ impl Decoder for Ended {
         self.inner.ask(ask);
     }
 
-    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
-        let intent = self.inner.intend(view, query);
+    fn propose(&mut self, view: &View<'_>, query: &mut Query) -> Proposal {
+        let proposal = self.inner.propose(view, query);
         // A block's first forward is a whole one: policies fill their slots by it.
         let is_later = self.block == view.block;
         self.block = view.block;
         self.end = query.predict.last().filter(|_| is_later).map(|last| last + 1);
         query.end = self.end;
-        intent
+        proposal
     }
 
-    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
+    fn accept(&mut self, view: &View<'_>, answer: &Answer<'_>, context: &mut StepContext<'_>) -> StepResult {
         let last = answer.plan.live.last();
         if let Some(end) = self.end
             && (answer.plan.visible > end || last.is_some_and(|last| last >= end))
@@ -70,7 +70,7 @@ impl Decoder for Ended {
                 format!("a plan of rows up to {last} that see up to {visible}, of a forward that ends at {end}");
             WRONG.with_borrow_mut(|wrong| wrong.get_or_insert(found).len());
         }
-        self.inner.absorb(view, answer, turn)
+        self.inner.accept(view, answer, context)
     }
 }
 

@@ -1,4 +1,4 @@
-use demask_step::{ConfidenceOf, FilterOrder, HeadRequest, Judged, Sampling, TokenList};
+use demask_step::{ConfidenceOf, FilterOrder, HeadRequest, Sampling, TokenList, TokenScore};
 use demask_tensor::PAGE;
 use demask_testkit::{
     naive::{
@@ -46,7 +46,7 @@ struct Answer {
     margin: f32,
     entropy: f32,
     top: Vec<(u32, f32)>,
-    judged: Vec<Judged>,
+    judged: Vec<TokenScore>,
 }
 
 /// Lists of tokens, one after the other.
@@ -108,7 +108,8 @@ fn answers(table: &Trial<'_>, rows: &[Asked], first: usize) -> Vec<Answer> {
         let tops = &tops[top as usize..][..request.top];
         let judgements = &judgements[judged as usize..][..request.judge_width];
         let float = f32::from_bits;
-        let judged = |&[rank, log, best]: &[u32; 3]| Judged { rank, log_probability: float(log), best: float(best) };
+        let judged =
+            |&[rank, log, best]: &[u32; 3]| TokenScore { rank, log_probability: float(log), best: float(best) };
         Answer {
             token: tokens[index],
             confidence: confidence[index],
