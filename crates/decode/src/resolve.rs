@@ -145,7 +145,7 @@ fn check_tokens(options: &SessionOptions, attention: MaskKind) -> Result<(), Opt
         )));
     }
     within("suppressed token", &options.suppress)?;
-    within("muted token", &options.mute)?;
+    within("muted token", &options.zero_confidence)?;
     within("mask id", mask_id.as_slice())?;
     if attention == MaskKind::Causal {
         if options.cfg_scale > 0.0 {

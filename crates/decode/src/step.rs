@@ -46,7 +46,7 @@ pub struct Query {
     /// The drafts to run instead of the canvas; none to run the canvas itself.
     pub branches: Drafts,
     /// The tokens to judge, one for each position of `predict`, by a decoder that asks for one each.
-    pub judge: Vec<TokenId>,
+    pub score: Vec<TokenId>,
 }
 
 impl Query {
@@ -57,7 +57,7 @@ impl Query {
         (self.within, self.ahead, self.end) = (None, false, None);
         self.drafts = false;
         self.branches.clear();
-        self.judge.clear();
+        self.score.clear();
     }
 
     /// End of the forward: the end of the canvas, unless set.

@@ -227,17 +227,17 @@ impl Asked {
         request.tokens.clear();
         request.tokens.extend_from_slice(&self.texts[*text].tokens[rows.clone()]);
         plan.clear();
-        plan.live.set_range(rows.start as Position..rows.end as Position);
-        plan.visible = rows.end as Position;
+        plan.query.set_range(rows.start as Position..rows.end as Position);
+        plan.kv_len = rows.end as Position;
         plan.mask = pass.attention;
         plan.shift = pass.shift;
         for &position in predict {
             plan.predict.push(position as Position);
         }
-        request.ask.wanted.judge_width = canvas.width();
+        request.ask.wanted.score_width = canvas.width();
         request.ask.wanted.top = self.top();
-        request.ask.judge.clear();
-        canvas.judged(&mut request.ask.judge);
+        request.ask.score.clear();
+        canvas.judged(&mut request.ask.score);
         if let Some(mask) = self.mask {
             for position in predict.iter().copied().chain(hidden.clone()) {
                 // The row behind all rows is predicted where a block begins.
@@ -288,7 +288,7 @@ impl LikelihoodTask {
             rows: length,
             group_rows: length * each,
             predictions: canvases.iter().map(|canvas| canvas.predict.len()).max().unwrap_or(0),
-            judge_width: plan.width(),
+            score_width: plan.width(),
             top: asked.top(),
             ..SequenceLimits::default()
         };

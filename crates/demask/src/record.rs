@@ -94,7 +94,7 @@ impl Record {
             margin: numbers(&predictions.margin),
             entropy: numbers(&predictions.entropy),
             top: predictions.top.iter().map(|&(token, probability)| (token, probability.into())).collect(),
-            judged: predictions.judged.iter().map(judged).collect(),
+            judged: predictions.scores.iter().map(judged).collect(),
         }
     }
 }

@@ -87,12 +87,12 @@ fn steps_of_the_network() {
                 ..SequenceLimits::default()
             };
             let id = network.open(&needs).unwrap();
-            let mut plan = StepPlan { visible: 40, ..StepPlan::default() };
+            let mut plan = StepPlan { kv_len: 40, ..StepPlan::default() };
             plan.mask = spec.attention;
-            plan.live.set_range(0..40);
+            plan.query.set_range(0..40);
             plan.predict.set_range(1..40);
-            let forbid = vec![3].into();
-            let ask = HeadRequest { margin: true, entropy: true, top: 2, forbid, ..HeadRequest::default() }.into();
+            let banned = vec![3].into();
+            let ask = HeadRequest { margin: true, entropy: true, top: 2, banned, ..HeadRequest::default() }.into();
             let tokens = vec![5; 120];
             let mut out = [Predictions::default()];
             for lanes in [Lanes::Canvas, Lanes::Drafts(3)] {
@@ -118,8 +118,8 @@ fn steps_with_an_adapter() {
                 let mut network = runner_with(&spec, &weights, options);
                 let needs = SequenceLimits { positions: 40, rows: 40, predictions: 40, ..SequenceLimits::default() };
                 let id = network.open(&needs).unwrap();
-                let mut plan = StepPlan { visible: 40, mask: spec.attention, ..StepPlan::default() };
-                plan.live.set_range(0..40);
+                let mut plan = StepPlan { kv_len: 40, mask: spec.attention, ..StepPlan::default() };
+                plan.query.set_range(0..40);
                 plan.predict.set_range(20..40);
                 let tokens: Vec<u32> = (0..40).map(|at| if at % 3 == 2 { MASK } else { 5 }).collect();
                 let ask = HeadRequest::default().into();

@@ -89,8 +89,8 @@ fn stored_keys_and_values_are_those_of_the_forwards_that_wrote_them() {
         let id = runner.open(&needs).unwrap();
         for start in (0..POSITIONS).step_by(20) {
             let tokens: Vec<u32> = (start..start + 20).map(|position| position % 60).collect();
-            let mut plan = StepPlan { visible: start + 20, mask: Mask::Full, ..StepPlan::default() };
-            plan.live.set_range(start..start + 20);
+            let mut plan = StepPlan { kv_len: start + 20, mask: Mask::Full, ..StepPlan::default() };
+            plan.query.set_range(start..start + 20);
             let step =
                 SequenceStep { sequence: id, tokens: &tokens, plan: &plan, ask: &HeadAsk::default(), blend: None };
             runner.step(&[step], &mut [Predictions::default()]).unwrap();

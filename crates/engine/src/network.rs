@@ -324,7 +324,7 @@ fn join<'a, N: Network + ?Sized>(
 
 /// Keys that an input's rows read, roughly: all that are visible.
 fn read(request: &ForwardInput) -> u64 {
-    request.tokens.len() as u64 * u64::from(request.plan.visible)
+    request.tokens.len() as u64 * u64::from(request.plan.kv_len)
 }
 
 /// Returns an empty vector for other lifetimes in the same allocation: collecting in place reuses it.

@@ -103,7 +103,7 @@ impl Sequence {
     pub(crate) fn record(&mut self, plan: &StepPlan) {
         self.state.record(plan);
         if plan.lanes != Lanes::Canvas {
-            touched_pages(&plan.live, &mut self.touched);
+            touched_pages(&plan.query, &mut self.touched);
         }
     }
 }

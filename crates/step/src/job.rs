@@ -125,6 +125,6 @@ impl ForwardInput {
         self.tokens.reserve(needs.rows);
         self.plan.reserve(needs.positions);
         self.ask.states.reserve(needs.drafts.max(1));
-        self.ask.judge.reserve(needs.predictions * needs.judge_width);
+        self.ask.score.reserve(needs.predictions * needs.score_width);
     }
 }

@@ -8,8 +8,8 @@
 //! ```
 //! use demask_step::{Mask, Positions, StepPlan};
 //! let mut plan = StepPlan::default();
-//! plan.live.extend_range(0..12);
-//! plan.visible = 12;
+//! plan.query.extend_range(0..12);
+//! plan.kv_len = 12;
 //! plan.mask = Mask::Full;
 //! plan.predict.extend_range(8..12);
 //! assert_eq!(plan.to_string(), "live 0..12 visible 12 full canvas predict 8..12");

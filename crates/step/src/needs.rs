@@ -24,8 +24,8 @@ pub struct SequenceLimits {
     pub residual: bool,
     /// Largest [`HeadRequest::top`](crate::HeadRequest::top).
     pub top: usize,
-    /// Largest [`HeadRequest::judge_width`](crate::HeadRequest::judge_width).
-    pub judge_width: usize,
+    /// Largest [`HeadRequest::score_width`](crate::HeadRequest::score_width).
+    pub score_width: usize,
     /// Records whether logits are ever asked for.
     pub logits: bool,
 }

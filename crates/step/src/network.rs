@@ -260,8 +260,8 @@ pub enum PlanError {
         /// Tokens given.
         found: usize,
     },
-    /// The number of judged tokens differs from the number of predictions times their width.
-    JudgeCount {
+    /// The number of tokens to score differs from the number of predictions times their width.
+    ScoreCount {
         /// Lanes times predicted positions times the width.
         expected: usize,
         /// Tokens given.
@@ -310,7 +310,7 @@ impl fmt::Display for PlanError {
         match self {
             Self::UnknownSequence(id) => write!(f, "sequence {} is not open", id.0),
             Self::TokenCount { expected, found } => write!(f, "{found} tokens for {expected} rows"),
-            Self::JudgeCount { expected, found } => write!(f, "{found} tokens to judge, expected {expected}"),
+            Self::ScoreCount { expected, found } => write!(f, "{found} tokens to judge, expected {expected}"),
             Self::TokenOutOfRange(token) => write!(f, "token {token} is outside the vocabulary"),
             Self::PositionOutOfRange { position, reserved } => write!(f, "position {position} of {reserved} reserved"),
             Self::LiveNotVisible(position) => write!(f, "live position {position} is not visible"),

@@ -75,15 +75,15 @@ impl SequenceState {
 
     /// Records a plan that ran.
     pub fn record(&mut self, plan: &StepPlan) {
-        let kept = plan.keep.as_ref().map(|keep| &keep.positions);
-        let live = (plan.lanes == Lanes::Canvas).then_some(&plan.live);
+        let kept = plan.retain.as_ref().map(|keep| &keep.positions);
+        let live = (plan.lanes == Lanes::Canvas).then_some(&plan.query);
         for set in [kept, live].into_iter().flatten() {
             set.iter().for_each(|position| self.written[position as usize] = true);
         }
         self.drafts = 0;
         if let Lanes::Drafts(drafts) = plan.lanes {
             self.drafts = drafts as usize;
-            self.drafted.clone_from(&plan.live);
+            self.drafted.clone_from(&plan.query);
         }
     }
 }

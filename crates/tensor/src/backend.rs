@@ -292,8 +292,8 @@ pub struct HeadOutput {
     pub entropy: Vec<f32>,
     /// `top` entries for each row whose request has one, in row order: token and probability, best first.
     pub top: Vec<(u32, f32)>,
-    /// `judge_width` entries for each row whose request judges.
-    pub judged: Vec<TokenScore>,
+    /// `score_width` entries for each row whose request scores.
+    pub scores: Vec<TokenScore>,
     /// One vocabulary row for each row whose request wants logits.
     pub logits: Vec<f32>,
 }
@@ -306,7 +306,7 @@ impl HeadOutput {
         self.margin.clear();
         self.entropy.clear();
         self.top.clear();
-        self.judged.clear();
+        self.scores.clear();
         self.logits.clear();
     }
 }

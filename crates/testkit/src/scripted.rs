@@ -175,13 +175,13 @@ impl Scripted {
                     self.refuse(wanted, out);
                     continue;
                 }
-                let Some(rank) = plan.live.rank(row) else { continue };
+                let Some(rank) = plan.query.rank(row) else { continue };
                 let alone = random::mix(self.seed ^ random::mix(u64::from(position)));
-                let unconditional = other.and_then(|(plan, rows)| Some(rows[lane][plan.live.rank(row)?]));
+                let unconditional = other.and_then(|(plan, rows)| Some(rows[lane][plan.query.rank(row)?]));
                 let content = self.content(step, lane, (row, rows[lane][rank]), unconditional);
                 let content = if random::uniform(alone) < self.easy { random::mix(alone) } else { content };
-                let judged = (lane * out.positions.len() + at) * wanted.judge_width;
-                let judge = &ask.judge[judged..judged + wanted.judge_width];
+                let judged = (lane * out.positions.len() + at) * wanted.score_width;
+                let judge = &ask.score[judged..judged + wanted.score_width];
                 self.head(wanted, content, ask.key(lane, position), judge, out);
             }
         }
@@ -191,11 +191,11 @@ impl Scripted {
     fn cost(&self, plan: &StepPlan, predicted: usize) -> Cost {
         let (lanes, layers) = (plan.lanes.count(), self.layers);
         let computed = match &plan.layers {
-            LayerRows::All => layers * plan.live.len(),
+            LayerRows::All => layers * plan.query.len(),
             LayerRows::Partial { compute, probe, first_whole } => {
                 let whole = layers.min(usize::from(*first_whole));
                 let chosen = compute.len() + probe.as_ref().map_or(0, |probe| probe.keep);
-                whole * plan.live.len() + (layers - whole) * chosen
+                whole * plan.query.len() + (layers - whole) * chosen
             }
         };
         Cost {
@@ -219,7 +219,7 @@ impl Scripted {
             out.logits.extend(std::iter::repeat_n(f32::NEG_INFINITY, self.vocab));
         }
         out.top.extend(std::iter::repeat_n((NO_TOKEN, 0.0), wanted.top));
-        out.judged.extend(std::iter::repeat_n(TokenScore::NONE, wanted.judge_width));
+        out.scores.extend(std::iter::repeat_n(TokenScore::NONE, wanted.score_width));
     }
 
     /// Draws a token from a row, and judges given ones.
@@ -245,8 +245,8 @@ impl Scripted {
         };
         let token = argmax(logits.iter().enumerate().map(noisy));
         let choice: Vec<f64> = logits.iter().enumerate().map(allowed).collect();
-        out.judged.extend(judge.iter().map(|&token| judged(&logits, &choice, token)));
-        for &token in wanted.mute.iter() {
+        out.scores.extend(judge.iter().map(|&token| judged(&logits, &choice, token)));
+        for &token in wanted.zero_confidence.iter() {
             logits[token as usize] = f64::NEG_INFINITY;
         }
         if wanted.sampling.confidence == ConfidenceOf::Drawn && temperature > 0.0 {
@@ -438,13 +438,13 @@ mod tests {
         mask: Mask,
     ) -> Predictions {
         let plan = StepPlan {
-            live: live.clone().into(),
-            visible: live.end,
+            query: live.clone().into(),
+            kv_len: live.end,
             mask,
             predict: (live.end - 2..live.end).into(),
             ..StepPlan::default()
         };
-        let ask = HeadRequest { forbid: vec![9].into(), ..HeadRequest::default() }.into();
+        let ask = HeadRequest { banned: vec![9].into(), ..HeadRequest::default() }.into();
         let mut out = [Predictions::default()];
         let step = SequenceStep { sequence: id, tokens, plan: &plan, ask: &ask, blend: None };
         script.step(&[step], &mut out).unwrap();
@@ -479,7 +479,7 @@ mod tests {
         let mut script = Scripted::new(1, 12, 1);
         let id = open(&mut script);
         let check = |script: &Scripted, sampling| {
-            let plan = StepPlan { live: (4..6).into(), visible: 6, ..StepPlan::default() };
+            let plan = StepPlan { query: (4..6).into(), kv_len: 6, ..StepPlan::default() };
             let ask = HeadRequest { sampling, ..HeadRequest::default() }.into();
             script.check(&[SequenceStep { sequence: id, tokens: &[1, 1], plan: &plan, ask: &ask, blend: None }])
         };
@@ -498,7 +498,7 @@ mod tests {
     /// One step of all eight positions, whose last four are predicted.
     fn whole(layers: LayerRows, lanes: Lanes, keep: Option<Retain>) -> StepPlan {
         let (live, predict) = ((0..8).into(), (4..8).into());
-        StepPlan { live, visible: 8, layers, lanes, keep, predict, ..StepPlan::default() }
+        StepPlan { query: live, kv_len: 8, layers, lanes, retain: keep, predict, ..StepPlan::default() }
     }
 
     fn chosen(keep: usize, by: Drift) -> LayerRows {
@@ -523,7 +523,7 @@ mod tests {
         let reuse = LayerRows::Partial { compute: Positions::new(), probe: None, first_whole: true };
         let plans = [whole(LayerRows::All, Lanes::Canvas, None), plan.clone(), whole(reuse, Lanes::Canvas, keep)];
         let all = [&[1, 2, 3, 4, 9, 9, 9, 9], tokens, &[1, 2, 3, 4, 5, 6, 7, 9]];
-        let ask = HeadRequest { forbid: vec![9].into(), ..HeadRequest::default() }.into();
+        let ask = HeadRequest { banned: vec![9].into(), ..HeadRequest::default() }.into();
         let mut out = Vec::new();
         for (plan, tokens) in plans.iter().zip(all) {
             let mut answer = [Predictions::default()];
@@ -570,31 +570,31 @@ mod tests {
             positions: 3,
             rows: 3,
             predictions: 1,
-            judge_width: 12,
+            score_width: 12,
             top: 3,
             ..SequenceLimits::default()
         };
         let id = script.open(&needs).unwrap();
         let (live, predict) = ((0..3).into(), (3..4).into());
-        let plan = StepPlan { live, visible: 3, mask: Mask::Causal, predict, ..StepPlan::default() };
-        let wanted = HeadRequest { forbid: vec![5].into(), top: 3, judge_width: 12, ..HeadRequest::default() };
-        let ask = HeadAsk { wanted, judge: (0..12).collect(), ..HeadAsk::default() };
+        let plan = StepPlan { query: live, kv_len: 3, mask: Mask::Causal, predict, ..StepPlan::default() };
+        let wanted = HeadRequest { banned: vec![5].into(), top: 3, score_width: 12, ..HeadRequest::default() };
+        let ask = HeadAsk { wanted, score: (0..12).collect(), ..HeadAsk::default() };
         let mut out = [Predictions::default()];
         let step = SequenceStep { sequence: id, tokens: &[1, 2, 3], plan: &plan, ask: &ask, blend: None };
         script.step(&[step], &mut out).unwrap();
         let [answer] = out;
-        let mut ranks: Vec<u32> = answer.judged.iter().map(|judged| judged.rank).collect();
+        let mut ranks: Vec<u32> = answer.scores.iter().map(|judged| judged.rank).collect();
         assert_eq!(ranks[answer.tokens[0] as usize], 0);
         assert_eq!(ranks[5], 11, "what is forbidden comes last");
-        assert!(answer.judged[5].log_probability > f32::NEG_INFINITY, "and keeps its share");
+        assert!(answer.scores[5].log_probability > f32::NEG_INFINITY, "and keeps its share");
         for (rank, &(token, probability)) in answer.top.iter().enumerate() {
-            let judged = answer.judged[token as usize];
+            let judged = answer.scores[token as usize];
             assert!(judged.rank == rank as u32 && (judged.log_probability.exp() - probability).abs() < 1e-6);
             assert_eq!(judged.best, answer.top[0].1);
         }
         ranks.sort_unstable();
         assert_eq!(ranks, (0..12).collect::<Vec<_>>());
-        let sum: f32 = answer.judged.iter().map(|judged| judged.log_probability.exp()).sum();
+        let sum: f32 = answer.scores.iter().map(|judged| judged.log_probability.exp()).sum();
         assert!((sum - 1.0).abs() < 1e-5);
     }
 }

@@ -133,7 +133,7 @@ impl<G: Gpu> Step<'_, G> {
             out.margin.extend(margins.then(|| of(row.margin, answers.margin)));
             out.entropy.extend(entropies.then(|| of(row.entropy, answers.entropy)));
             out.top.extend((0..row.top).map(|rank| (word(top + 8 * rank), float(top + 8 * rank + 4))));
-            out.judged.extend((0..row.judged).map(|place| {
+            out.scores.extend((0..row.judged).map(|place| {
                 let at = judged + 12 * place;
                 TokenScore { rank: word(at), log_probability: float(at + 4), best: float(at + 8) }
             }));

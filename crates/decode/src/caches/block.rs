@@ -136,8 +136,8 @@ impl BlockCache {
             Mask::Context { .. } if predicts => Mask::Full,
             mask => mask.stored(),
         };
-        plan.live.set_range(self.stored..end);
-        plan.visible = end;
+        plan.query.set_range(self.stored..end);
+        plan.kv_len = end;
     }
 
     /// Confines the rows of a block to those of its part, if all of them have run and the part's first is no mask.
@@ -147,7 +147,7 @@ impl BlockCache {
         }
         let start = view.layout.block(view.block).start;
         if self.ran.replace(start) == Some(start) && !view.canvas.is_masked(within.start) {
-            plan.live.set_range(within.clone());
+            plan.query.set_range(within.clone());
         }
     }
 
@@ -221,11 +221,11 @@ impl CachePolicy for BlockCache {
         match (plan.lanes, progress.draft) {
             // What was run with nothing open in it is final, and what came to rest by it.
             (Lanes::Canvas, _) => {
-                self.stored = self.clean(view, plan.visible, progress);
+                self.stored = self.clean(view, plan.kv_len, progress);
                 self.written = self.stored;
             }
             (Lanes::Drafts(_), Some(_)) if self.fused => {
-                let end = self.clean(view, plan.visible, progress);
+                let end = self.clean(view, plan.kv_len, progress);
                 if end > self.stored {
                     self.keep = Some(self.stored..end);
                     self.stored = end;

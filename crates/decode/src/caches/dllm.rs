@@ -196,17 +196,17 @@ impl DllmCache {
         };
         let (due, clock) = (track.due(&self.rule), track.forward());
         plan.mask = view.layout.attention();
-        plan.visible = end;
+        plan.kv_len = end;
         plan.predict.clone_from(&query.predict);
         // The row before the response may be wanted while it is not due.
         let before = query.predict.first().map(|first| first.saturating_sub(view.shift)).filter(|&row| row < start);
         if due.prompt {
-            plan.live.set_range(0..end);
+            plan.query.set_range(0..end);
         } else {
             if let Some(row) = before {
-                plan.live.push(row);
+                plan.query.push(row);
             }
-            plan.live.extend_range(start..end);
+            plan.query.extend_range(start..end);
         }
         let rows = start..end;
         let mut compute = self.list(match (due.prompt, due.response) {
@@ -338,7 +338,7 @@ impl CachePolicy for DllmCache {
             // The next forwards live off the difference, wherever they decode.
             let held = query.branches.lane(0);
             let open = |&position: &Position| view.canvas.is_open_after(position, held);
-            for position in (view.layout.response() as Position..plan.visible).filter(open) {
+            for position in (view.layout.response() as Position..plan.kv_len).filter(open) {
                 plan.hint.push(position);
             }
         }

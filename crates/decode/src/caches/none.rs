@@ -45,8 +45,8 @@ impl CachePolicy for Uncached {
             return Maintenance::None;
         }
         plan.mask = view.layout.attention().stored();
-        plan.live.set_range(0..start);
-        plan.visible = start;
+        plan.query.set_range(0..start);
+        plan.kv_len = start;
         plan.shift = Some(1);
         plan.must.push(start);
         Maintenance::Alone
@@ -62,8 +62,8 @@ impl CachePolicy for Uncached {
             Mask::Causal => last,
         };
         plan.mask = view.layout.attention().in_block(view.layout.block(view.block).start);
-        plan.live.set_range(0..end);
-        plan.visible = end;
+        plan.query.set_range(0..end);
+        plan.kv_len = end;
         plan.predict.clone_from(&query.predict);
     }
 

@@ -158,7 +158,7 @@ impl Penalised {
         let first = view.layout.block(view.block).start;
         for (index, position) in found.positions.iter().enumerate().filter(|&(_, position)| position > first) {
             let neighbour = canvas.tokens().get(position as usize - 1).copied().unwrap_or(canvas.mask_id());
-            let judged = found.judged.get(index).map_or(0.0, |judged| f64::from(judged.log_probability).exp());
+            let judged = found.scores.get(index).map_or(0.0, |judged| f64::from(judged.log_probability).exp());
             let best = found.top.get(index * width..(index + 1) * width).unwrap_or(&[]);
             let penalised = self.penalise(neighbour, judged, best);
             let Predictions { tokens, confidence, .. } = &mut self.predictions;
@@ -174,13 +174,13 @@ impl Decoder for Penalised {
     fn ask(&self, ask: &mut HeadAsk) {
         self.blocks.ask(ask);
         ask.wanted.top = ask.wanted.top.max(2);
-        ask.wanted.judge_width = 1;
+        ask.wanted.score_width = 1;
     }
 
     fn reserve(&self, layout: &Layout, needs: &mut SequenceLimits) {
         self.blocks.reserve(layout, needs);
         needs.top = needs.top.max(2);
-        needs.judge_width = 1;
+        needs.score_width = 1;
     }
 
     fn propose(&mut self, view: &View<'_>, query: &mut Query) -> Proposal {
@@ -191,7 +191,7 @@ impl Decoder for Penalised {
             position if position > first => canvas.tokens()[position as usize - 1],
             _ => canvas.mask_id(),
         };
-        query.judge.extend(query.predict.iter().map(neighbour));
+        query.score.extend(query.predict.iter().map(neighbour));
         proposal
     }
 

@@ -185,7 +185,7 @@ impl DecoderLoop for Guided {
             stood: 0,
             opinion: Opinion::Open,
             own_confidence: 0.0,
-            helpers: [SequenceSpec { network: 1, sequence: SequenceLimits { judge_width: width, ..most } }],
+            helpers: [SequenceSpec { network: 1, sequence: SequenceLimits { score_width: width, ..most } }],
         })
     }
 }
@@ -322,7 +322,7 @@ impl Judging {
     fn stands(&self, index: usize, row: &[TokenScore]) -> bool {
         let confidence = if self.rule.reads_tokens() { 0.0 } else { self.confidence(index) };
         let agrees = |judged: Option<&TokenScore>| judged.is_some_and(|judged| self.rule.agrees(judged, confidence));
-        match self.trial.judged[index] {
+        match self.trial.scored[index] {
             Judge::Given => true,
             _ if !self.rule.reads_tokens() => agrees(row.first()),
             Judge::Token(_) => agrees(row.first()),
@@ -363,7 +363,7 @@ impl Judging {
         self.reader.note(request);
         let width = 1 + self.ends.len();
         for (index, _) in request.plan.predict.iter().enumerate() {
-            let row = answer.judged.get(index * width..(index + 1) * width).unwrap_or(&[]);
+            let row = answer.scores.get(index * width..(index + 1) * width).unwrap_or(&[]);
             if !self.stands(self.stood, row) {
                 self.opinion = Opinion::Rejected(answer.tokens.get(index).copied().unwrap_or(NO_TOKEN));
                 self.own_confidence = answer.confidence.get(index).copied().unwrap_or(0.0);
@@ -381,10 +381,10 @@ impl Judging {
         context: &mut StepContext<'_>,
     ) -> StepResult {
         let request = &mut *context.helper;
-        while self.trial.judged.get(self.stood) == Some(&Judge::Given) {
+        while self.trial.scored.get(self.stood) == Some(&Judge::Given) {
             self.stood += 1;
         }
-        let Trial { ids, first, judged, .. } = &self.trial;
+        let Trial { ids, first, scored: judged, .. } = &self.trial;
         let start = first + self.stood;
         let room = (self.helpers[0].sequence.positions + 1).saturating_sub(start);
         let count = (judged.len() - self.stood).min(self.verify).min(room);
@@ -397,15 +397,15 @@ impl Judging {
         self.settled = self.settled.max(settled);
         self.reader.ask(ids, start..start + count, request);
         let ask = &mut request.ask;
-        ask.wanted.judge_width = 1 + self.ends.len();
-        ask.judge.clear();
+        ask.wanted.score_width = 1 + self.ends.len();
+        ask.score.clear();
         for judge in &judged[self.stood..self.stood + count] {
             let own = match *judge {
                 Judge::Token(own) | Judge::End(Some(own)) => own,
                 Judge::Given | Judge::End(None) | Judge::Unknown => 0,
             };
-            ask.judge.push(own);
-            ask.judge.extend_from_slice(&self.ends);
+            ask.score.push(own);
+            ask.score.extend_from_slice(&self.ends);
         }
         StepResult::Ask
     }

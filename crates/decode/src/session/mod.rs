@@ -240,12 +240,12 @@ impl Session {
     fn keep_accepted(&mut self) {
         let rows = self.cache.keeps();
         for (request, kept) in self.requests[..self.running].iter_mut().zip(&mut self.kept) {
-            if let Some(Retain { positions, .. }) = request.plan.keep.take() {
+            if let Some(Retain { positions, .. }) = request.plan.retain.take() {
                 kept.positions = positions;
             }
             let Some(Accepted { lane, .. }) = self.progress.draft else { continue };
             match (self.cache.memory(), &rows) {
-                (Memory::OfHistory, _) => kept.positions.clone_from(&request.plan.live),
+                (Memory::OfHistory, _) => kept.positions.clone_from(&request.plan.query),
                 (Memory::OfState, Some(rows)) => kept.positions.set_range(rows.clone()),
                 (Memory::OfState, None) => continue,
             }
@@ -463,7 +463,7 @@ impl Session {
         own[CANVAS].fill(&mut request.plan);
         request.plan.shift = request.plan.shift.or(self.shift);
         read(request, self.canvas.tokens(), drafts);
-        request.ask.judge.clone_from(&self.query.judge);
+        request.ask.score.clone_from(&self.query.score);
         request.ask.states.clear();
         let lanes = 0..request.plan.lanes.count();
         request.ask.states.extend(lanes.map(|lane| self.canvas.writes() + drafts.lane(lane).len() as u32));
@@ -493,7 +493,7 @@ impl Job for Session {
     fn feed(&mut self, predictions: &[Predictions]) {
         if let Some(recompute) = &self.recompute {
             self.tally.counts.recomputed += recompute.request().tokens.len();
-            return self.recompute_from(recompute.request().plan.visible);
+            return self.recompute_from(recompute.request().plan.kv_len);
         }
         let result = match self.phase {
             Phase::Over => return,
@@ -546,11 +546,11 @@ impl Job for Session {
     fn preempted(&mut self) {
         let (plan, kept) = (&mut self.requests[CANVAS].plan, &mut self.kept[CANVAS]);
         // The accepted draft's rows are among those that are computed again.
-        if let Some(keep) = plan.keep.take() {
+        if let Some(keep) = plan.retain.take() {
             kept.positions = keep.positions;
         }
-        let end = plan.live.first().unwrap_or(plan.visible);
-        self.recompute = Some(Recompute::new(CANVAS, &mut self.needs[CANVAS].sequence, end, plan.visible));
+        let end = plan.query.first().unwrap_or(plan.kv_len);
+        self.recompute = Some(Recompute::new(CANVAS, &mut self.needs[CANVAS].sequence, end, plan.kv_len));
         self.tally.counts.preempted += 1;
     }
 

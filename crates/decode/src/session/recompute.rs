@@ -49,8 +49,8 @@ impl Recompute {
         plan.clear();
         self.request.tokens.clear();
         self.request.tokens.extend_from_slice(&tokens[rows.start as usize..end as usize]);
-        plan.live.set_range(rows);
-        (plan.visible, plan.mask) = (end, mask);
+        plan.query.set_range(rows);
+        (plan.kv_len, plan.mask) = (end, mask);
         true
     }
 
@@ -73,13 +73,13 @@ mod tests {
         let (mut parts, mut from) = (Vec::new(), from);
         while recompute.fill(from, &tokens, mask) {
             let ForwardInput { tokens, plan, .. } = recompute.request();
-            let (first, last) = (plan.live.first().unwrap(), plan.live.last().unwrap());
+            let (first, last) = (plan.query.first().unwrap(), plan.query.last().unwrap());
             assert_eq!(
                 (tokens.first(), tokens.last()),
                 (Some(&first), Some(&last)),
                 "tokens are named by their positions"
             );
-            from = plan.visible;
+            from = plan.kv_len;
             parts.push(first..from);
         }
         parts

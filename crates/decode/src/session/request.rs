@@ -18,10 +18,10 @@ pub(super) fn read(request: &mut ForwardInput, tokens: &[TokenId], drafts: &Draf
     rows.clear();
     for lane in 0..plan.lanes.count() {
         let start = rows.len();
-        let live = plan.live.as_slice();
+        let live = plan.query.as_slice();
         rows.extend(live.iter().map(|&position| tokens[position as usize]));
         for commit in drafts.lane(lane) {
-            if let Some(rank) = plan.live.rank(commit.position) {
+            if let Some(rank) = plan.query.rank(commit.position) {
                 rows[start + rank] = commit.token;
             }
         }
@@ -45,7 +45,7 @@ impl Kept {
     /// Hands it over to the plan of that forward; its list comes back with the plan.
     pub(super) fn fill(&mut self, plan: &mut StepPlan) {
         if let Some(lane) = self.lane.take() {
-            plan.keep = Some(Retain { lane, positions: std::mem::take(&mut self.positions) });
+            plan.retain = Some(Retain { lane, positions: std::mem::take(&mut self.positions) });
         }
     }
 }
@@ -55,8 +55,8 @@ impl SessionOptions {
     pub(crate) fn wanted(&self) -> HeadRequest {
         HeadRequest {
             // Forbidden alone: the mask keeps its share of the softmax, as in all families' own programs.
-            forbid: self.facts.mask_id.into_iter().chain(self.suppress.iter().copied()).collect(),
-            mute: self.mute.iter().copied().collect(),
+            banned: self.facts.mask_id.into_iter().chain(self.suppress.iter().copied()).collect(),
+            zero_confidence: self.zero_confidence.iter().copied().collect(),
             sampling: Sampling {
                 temperature: self.temperature,
                 top_k: self.top_k,
@@ -124,8 +124,8 @@ pub(super) fn helper_request(options: &SessionOptions, helpers: &[SequenceSpec])
     let (Some(guide), Some(need)) = (&options.guide, helpers.first()) else { return ForwardInput::default() };
     // The canvas can hold neither its own mask nor what is suppressed in it; ids are compared where they mean the same.
     let own = options.facts.mask_id.into_iter().chain(options.suppress.iter().copied());
-    let forbid = own.filter(|&token| guide.shared_vocabulary && (token as usize) < guide.facts.vocab).collect();
-    let ask = HeadRequest { forbid, ..HeadRequest::default() }.into();
+    let banned = own.filter(|&token| guide.shared_vocabulary && (token as usize) < guide.facts.vocab).collect();
+    let ask = HeadRequest { banned, ..HeadRequest::default() }.into();
     let sequence = 1 + usize::from(options.cfg_scale > 0.0);
     let mut request = ForwardInput { sequence, ask, ..ForwardInput::default() };
     request.reserve(&need.sequence);

@@ -61,7 +61,7 @@ impl Session {
         let mut query = Query::default();
         query.predict.reserve(layout.len());
         query.foreseen.reserve(layout.len());
-        query.judge.reserve(own.predictions * own.judge_width);
+        query.score.reserve(own.predictions * own.score_width);
         query.branches.reserve(drafted, own.drafts);
         let kept = requests.iter().map(|_| Kept::with_capacity(drafted)).collect();
         let helper = helper_request(&options, decoder.helpers());
@@ -126,7 +126,7 @@ impl Session {
         session.advance();
         // One sequence whose slots can be computed again takes memory as it is used.
         if session.needs.len() == UNCONDITIONAL && session.cache.recomputes() {
-            session.needs[CANVAS].sequence.opens_with = Some(session.requests[CANVAS].plan.visible as usize);
+            session.needs[CANVAS].sequence.opens_with = Some(session.requests[CANVAS].plan.kv_len as usize);
         }
         Ok(session)
     }

@@ -106,8 +106,8 @@ pub fn run_all_live(options: SessionOptions, seed: u64) -> Vec<Vec<(u32, TokenId
     let mut steps = Vec::new();
     while session.wants() == Some(0) {
         let mut request = session.requests()[0].clone();
-        request.plan.live.set_range(0..length as u32);
-        (request.plan.visible, request.plan.layers) = (length as u32, LayerRows::All);
+        request.plan.query.set_range(0..length as u32);
+        (request.plan.kv_len, request.plan.layers) = (length as u32, LayerRows::All);
         request.tokens = session.canvas().to_vec();
         let mut out = [Predictions::default()];
         script.step(&[request.step(id)], &mut out).unwrap();

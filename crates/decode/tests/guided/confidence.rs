@@ -54,8 +54,8 @@ fn naive(seed: u64, prompt: &[TokenId], gen_length: usize, tau: f32) -> Vec<Vec<
 
 /// The guide: its best token is never the draft, so that agreement cannot be what counts.
 fn judge(seed: u64, slots: &mut Vec<TokenId>, request: &ForwardInput) -> Predictions {
-    let width = request.ask.wanted.judge_width;
-    for (position, &token) in request.plan.live.iter().zip(&request.tokens) {
+    let width = request.ask.wanted.score_width;
+    for (position, &token) in request.plan.query.iter().zip(&request.tokens) {
         slots.truncate(position as usize);
         slots.push(token);
     }
@@ -64,7 +64,7 @@ fn judge(seed: u64, slots: &mut Vec<TokenId>, request: &ForwardInput) -> Predict
         out.tokens.push(21);
         out.confidence.push(0.5);
         let judged = TokenScore { rank: 3, log_probability: -20.0, best: best(seed, &slots[..position as usize]) };
-        out.judged.extend(std::iter::repeat_n(judged, width));
+        out.scores.extend(std::iter::repeat_n(judged, width));
     }
     out
 }

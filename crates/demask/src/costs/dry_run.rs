@@ -367,7 +367,7 @@ impl Assumed {
             Some(_) => TokenScore { rank: 0, log_probability: 0.0, best: 1.0 },
             None => TokenScore { rank: u32::MAX - 1, log_probability: f32::MIN, best: 1.0 },
         };
-        predictions.judged.extend(std::iter::repeat_n(judged, ask.wanted.judge_width));
+        predictions.scores.extend(std::iter::repeat_n(judged, ask.wanted.score_width));
         self.push_row(predictions, ask, Some(token));
     }
 
@@ -390,7 +390,7 @@ impl Assumed {
             predictions.entropy.push(f32::INFINITY);
         }
         predictions.top.extend(std::iter::repeat_n((NO_TOKEN, 0.0), ask.wanted.top));
-        predictions.judged.extend(std::iter::repeat_n(TokenScore::NONE, ask.wanted.judge_width));
+        predictions.scores.extend(std::iter::repeat_n(TokenScore::NONE, ask.wanted.score_width));
         self.push_row(predictions, ask, None);
     }
 }

@@ -31,7 +31,7 @@ fn predictions(record: &Record, positions: Positions, translate: &BTreeMap<Token
         margin: floats(&record.margin),
         entropy: floats(&record.entropy),
         top: record.top.iter().map(|&(token, probability)| (word(token), probability.into())).collect(),
-        judged: record.judged.iter().map(judged).collect(),
+        scores: record.judged.iter().map(judged).collect(),
         ..Predictions::default()
     }
 }

@@ -25,9 +25,9 @@ fn needs_of(spec: &ArchSpec, positions: usize) -> SequenceLimits {
 /// A step of leading positions, from one on.
 fn part(spec: &ArchSpec, dice: &mut Dice, live: std::ops::Range<u32>) -> Step {
     let tokens = live.clone().map(|_| dice.below(POISON as usize) as u32).collect();
-    let mut plan = StepPlan { visible: live.end, mask: spec.attention, ..StepPlan::default() };
+    let mut plan = StepPlan { kv_len: live.end, mask: spec.attention, ..StepPlan::default() };
     plan.predict.set_range(live.start + spec.shift as u32..live.end);
-    plan.live.set_range(live);
+    plan.query.set_range(live);
     Step { tokens, plan }
 }
 
@@ -41,7 +41,7 @@ fn script(spec: &ArchSpec) -> Vec<Step> {
     drafts.tokens.extend((0..10).map(|_| dice.below(POISON as usize) as u32));
     steps.push(drafts);
     let mut kept = part(spec, &mut dice, 40..44);
-    kept.plan.keep = Some(Retain { lane: 1, positions: (30..40).into() });
+    kept.plan.retain = Some(Retain { lane: 1, positions: (30..40).into() });
     steps.push(kept);
     if spec.attention == Mask::Full {
         let mut layers = part(spec, &mut dice, 0..44);

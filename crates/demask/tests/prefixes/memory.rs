@@ -113,7 +113,7 @@ impl Small {
     fn step(&mut self, sequence: SequenceId, positions: Range<u32>) -> Result<(), PlanError> {
         let tokens = tokens(4 * PAGE);
         let mask = Mask::blocks(4);
-        let plan = StepPlan { live: positions.clone().into(), visible: positions.end, mask, ..StepPlan::default() };
+        let plan = StepPlan { query: positions.clone().into(), kv_len: positions.end, mask, ..StepPlan::default() };
         let (tokens, ask) = (&tokens[positions.start as usize..positions.end as usize], HeadAsk::default());
         let step = SequenceStep { sequence, tokens, plan: &plan, ask: &ask, blend: None };
         self.network.check(&[step])?;

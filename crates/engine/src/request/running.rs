@@ -104,10 +104,10 @@ impl Request {
             return None;
         }
         let short = |input: &&ForwardInput| {
-            self.open.room.get(input.sequence).is_some_and(|&room| input.plan.visible as usize > room)
+            self.open.room.get(input.sequence).is_some_and(|&room| input.plan.kv_len as usize > room)
         };
         let input = self.job.pending().requests().iter().find(short)?;
-        Some((input.sequence, input.plan.visible as usize))
+        Some((input.sequence, input.plan.kv_len as usize))
     }
 
     /// Returns whether memory for all of its positions is taken when it enters.

@@ -58,8 +58,8 @@ fn step<'a>(tokens: &'a [u32], plan: &'a StepPlan, ask: &'a HeadAsk) -> Sequence
 
 fn plan(live: &[u32], visible: u32, predict: &[u32]) -> StepPlan {
     StepPlan {
-        live: live.iter().copied().collect(),
-        visible,
+        query: live.iter().copied().collect(),
+        kv_len: visible,
         predict: predict.iter().copied().collect(),
         ..StepPlan::default()
     }
@@ -87,7 +87,7 @@ fn drafts_read_shared_pages_and_write_their_own() {
     touched_pages(&(30..34).into(), &mut sequence.touched);
     let mut plan = plan(&[30, 31, 32, 33], 64, &[31, 33]);
     plan.lanes = Lanes::Drafts(2);
-    plan.keep = Some(Retain { lane: 1, positions: [31, 33].into_iter().collect() });
+    plan.retain = Some(Retain { lane: 1, positions: [31, 33].into_iter().collect() });
     let tokens = [1, 2, 3, 4, 5, 6, 7, 8];
     let found = lower(&spec(0), &[step(&tokens, &plan, &HeadAsk::default())], &[sequence]);
     let launch = &found.launch;
@@ -109,13 +109,13 @@ fn drafts_read_shared_pages_and_write_their_own() {
 fn shifted_models_read_the_row_before_and_lanes_skip_what_they_hold() {
     let mut plan = plan(&[9, 10, 11], 20, &[10, 11]);
     plan.must = [12].into_iter().collect();
-    let wanted = HeadRequest { judge_width: 1, ..HeadRequest::default() };
-    let ask = HeadAsk { wanted, only_where: Some(99), states: vec![40], judge: vec![7, 8, 9], ..HeadAsk::default() };
+    let wanted = HeadRequest { score_width: 1, ..HeadRequest::default() };
+    let ask = HeadAsk { wanted, only_where: Some(99), states: vec![40], score: vec![7, 8, 9], ..HeadAsk::default() };
     let found = lower(&spec(1), &[step(&[1, 99, 2], &plan, &ask)], &[sequence(&SequenceLimits::default())]);
     // 10 is masked and read from row 9; 11 holds token 2; 12 is not live, so nothing says that it is held.
     let rows: Vec<u32> = found.launch.head.rows.iter().map(|head| head.row).collect();
     assert_eq!(rows, [0, 2]);
-    assert_eq!(found.launch.head.judge, [7, 9]);
+    assert_eq!(found.launch.head.score, [7, 9]);
     assert_eq!(found.launch.head.rows[0].key, random::key(0, random::Use::Token, 10, 40));
     let in_order = HeadAsk { in_order: true, ..ask.clone() };
     let ordered = lower(&spec(1), &[step(&[1, 99, 2], &plan, &in_order)], &[sequence(&SequenceLimits::default())]);
@@ -124,7 +124,7 @@ fn shifted_models_read_the_row_before_and_lanes_skip_what_they_hold() {
     let output = HeadOutput {
         tokens: vec![50, 51],
         confidence: vec![0.5, 0.25],
-        judged: vec![judged(1, -1.0, 0.5), judged(2, -2.0, 0.25)],
+        scores: vec![judged(1, -1.0, 0.5), judged(2, -2.0, 0.25)],
         ..HeadOutput::default()
     };
     let mut answers = [Predictions::default()];
@@ -132,7 +132,7 @@ fn shifted_models_read_the_row_before_and_lanes_skip_what_they_hold() {
     assert_eq!(answers[0].positions.as_slice(), [10, 11, 12]);
     assert_eq!(answers[0].tokens, [50, demask_step::NO_TOKEN, 51]);
     assert_eq!(answers[0].confidence, [0.5, f32::NEG_INFINITY, 0.25]);
-    assert_eq!(answers[0].judged.iter().map(|judged| judged.rank).collect::<Vec<_>>(), [1, u32::MAX, 2]);
+    assert_eq!(answers[0].scores.iter().map(|judged| judged.rank).collect::<Vec<_>>(), [1, u32::MAX, 2]);
 }
 
 #[test]

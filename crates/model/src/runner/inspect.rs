@@ -108,8 +108,8 @@ impl<B: Backend> Runner<B> {
         let rows = tokens.len();
         let needs = SequenceLimits { logits, ..Inspection::needs(rows) };
         let id = self.open(&needs)?;
-        let mut plan = StepPlan { visible: rows as u32, mask, ..Default::default() };
-        plan.live.set_range(0..rows as u32);
+        let mut plan = StepPlan { kv_len: rows as u32, mask, ..Default::default() };
+        plan.query.set_range(0..rows as u32);
         let ask = HeadRequest { logits, ..HeadRequest::default() }.into();
         let step = SequenceStep { sequence: id, tokens, plan: &plan, ask: &ask, blend: None };
         let looked = self.check(&[step]).map_err(InspectError::from).and_then(|()| {

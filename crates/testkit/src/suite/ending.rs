@@ -61,11 +61,11 @@ impl Decoder for Ended {
     }
 
     fn accept(&mut self, view: &View<'_>, answer: &Answer<'_>, context: &mut StepContext<'_>) -> StepResult {
-        let last = answer.plan.live.last();
+        let last = answer.plan.query.last();
         if let Some(end) = self.end
-            && (answer.plan.visible > end || last.is_some_and(|last| last >= end))
+            && (answer.plan.kv_len > end || last.is_some_and(|last| last >= end))
         {
-            let (visible, last) = (answer.plan.visible, last.unwrap_or_default());
+            let (visible, last) = (answer.plan.kv_len, last.unwrap_or_default());
             let found =
                 format!("a plan of rows up to {last} that see up to {visible}, of a forward that ends at {end}");
             WRONG.with_borrow_mut(|wrong| wrong.get_or_insert(found).len());

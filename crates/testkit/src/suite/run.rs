@@ -124,7 +124,7 @@ fn run_on(
         let Some(first) = requests.first() else { return Ok(Vec::new()) };
         let network = &mut networks[of(session, first.sequence)];
         for request in requests {
-            let grown = network.grow(ids[request.sequence], request.plan.visible as usize);
+            let grown = network.grow(ids[request.sequence], request.plan.kv_len as usize);
             grown.map_err(|error| ("its sequences can grow", error.to_string()))?;
         }
         let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence])).collect();

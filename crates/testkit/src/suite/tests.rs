@@ -198,7 +198,7 @@ impl CachePolicy for Flawed {
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
         self.inner.plan(view, query, plan);
         let first = query.predict.first().unwrap_or(0).saturating_sub(view.shift);
-        let last = query.predict.last().map_or(plan.visible, |last| last + 1);
+        let last = query.predict.last().map_or(plan.kv_len, |last| last + 1);
         let offset = if self.flaw == Flaw::Remembers { SESSIONS.get() } else { 0 };
         let narrow = match self.flaw {
             Flaw::Exact | Flaw::OfState | Flaw::Recomputes => !self.forwards.is_multiple_of(3),
@@ -207,11 +207,11 @@ impl CachePolicy for Flawed {
             Flaw::Reserves | Flaw::Overruns => false,
         };
         if self.flaw == Flaw::Overruns {
-            plan.visible = view.canvas.len() as demask_step::Position;
-            plan.live.set_range(0..plan.visible);
+            plan.kv_len = view.canvas.len() as demask_step::Position;
+            plan.query.set_range(0..plan.kv_len);
         }
         if narrow {
-            plan.live.set_range(first..last);
+            plan.query.set_range(first..last);
         }
     }
 

@@ -105,14 +105,14 @@ impl Steps {
             let rows = part.rows as Position;
             let plan = if part.causal {
                 StepPlan {
-                    live: (0..rows).into(),
-                    visible: rows,
+                    query: (0..rows).into(),
+                    kv_len: rows,
                     mask: Mask::Causal,
                     predict: (rows - 1..rows).into(),
                     ..StepPlan::default()
                 }
             } else {
-                StepPlan { visible: 1, layers, predict: (0..3).into(), ..StepPlan::default() }
+                StepPlan { kv_len: 1, layers, predict: (0..3).into(), ..StepPlan::default() }
             };
             let tokens = vec![token(group); part.rows];
             ForwardInput { sequence: first + group, tokens, plan, ..ForwardInput::default() }
@@ -120,13 +120,13 @@ impl Steps {
         self.requests = groups.map(request).collect();
         for request in self.requests.iter_mut().filter(|_| self.grows > 0) {
             let positions = self.needs[request.sequence].sequence.positions;
-            request.plan.visible = (self.grows * (self.at + 1)).min(positions) as Position;
+            request.plan.kv_len = (self.grows * (self.at + 1)).min(positions) as Position;
         }
         if self.at + 1 < self.parts.len() {
             return;
         }
         match self.manner {
-            Manner::BadPlan => self.requests[0].plan.visible = 0,
+            Manner::BadPlan => self.requests[0].plan.kv_len = 0,
             Manner::Stranger => self.requests[0].sequence = 99,
             Manner::TwoNetworks => {
                 let mut other = self.requests[0].clone();

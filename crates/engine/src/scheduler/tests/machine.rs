@@ -93,7 +93,7 @@ impl Network for Machine {
     }
 
     fn check(&self, group: &[SequenceStep<'_>]) -> Result<(), PlanError> {
-        match group.iter().find(|step| !self.open.contains_key(&step.sequence.0) || step.plan.visible == 0) {
+        match group.iter().find(|step| !self.open.contains_key(&step.sequence.0) || step.plan.kv_len == 0) {
             Some(step) => Err(PlanError::UnknownSequence(step.sequence)),
             None => Ok(()),
         }
@@ -105,7 +105,7 @@ impl Network for Machine {
             return Err(DeviceError("it is on fire".to_owned()));
         }
         for step in batch.iter().filter(|step| self.grows.contains(&step.sequence.0)) {
-            assert!(u64::from(step.plan.visible) <= self.open[&step.sequence.0], "what a step sees has memory");
+            assert!(u64::from(step.plan.kv_len) <= self.open[&step.sequence.0], "what a step sees has memory");
         }
         let rows: usize = batch.iter().map(|step| step.tokens.len()).sum();
         let largest = batch.iter().map(|step| step.tokens.len()).max().unwrap_or(0);

@@ -217,8 +217,8 @@ impl Search {
             masked.remove(&position);
         }
         let all = tokens.len() as Position;
-        let mut plan = StepPlan { visible: all, mask: self.layout.attention(), ..StepPlan::default() };
-        plan.live.set_range(0..all);
+        let mut plan = StepPlan { kv_len: all, mask: self.layout.attention(), ..StepPlan::default() };
+        plan.query.set_range(0..all);
         plan.predict = masked.iter().copied().fold(Positions::new(), |mut set, position| {
             set.push(position);
             set

@@ -122,8 +122,8 @@ impl Shape {
         let partial =
             |keep| LayerRows::Partial { compute: Positions::new(), probe: Some(probe(keep)), first_whole: true };
         StepPlan {
-            live: live.clone().into(),
-            visible: keys,
+            query: live.clone().into(),
+            kv_len: keys,
             mask: Mask::Full,
             layers: self.computed.map_or(LayerRows::All, partial),
             lanes: self.drafts.map_or(Lanes::Canvas, |drafts| Lanes::Drafts(drafts as u32)),
