@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use demask::{Class, Request};
+use demask::{SchedulingParams, Request};
 use demask_engine::{NetworkId, Refused, Scheduler};
 use demask_step::DeviceId;
 use job::{Manner, Part, Steps};
@@ -96,13 +96,13 @@ fn run(bytes: &[u8]) {
                 let parts = (0..count).map(|_| script.part()).collect();
                 let manner = script.manner();
                 let job = Steps::new(name, positions, parts, manner);
-                let class = Class {
+                let scheduling = SchedulingParams {
                     priority: i32::from(script.next(2)),
                     weight: f64::from(1 + script.next(4)),
-                    ..Class::default()
+                    ..SchedulingParams::default()
                 };
                 let mut request = Request::new(job);
-                request.set_class(class);
+                request.set_scheduling(scheduling);
                 match scheduler.submit(request, &on) {
                     Ok(id) => {
                         ids.push(id);

@@ -97,8 +97,8 @@ fn launch(pages: &[Vec<u32>], length: usize) -> Launch {
     ask_all(&mut launch, 0..all);
     let request = &mut launch.head.requests[0];
     request.sampling = Sampling { top_k: 40, top_p: 0.9, confidence: ConfidenceOf::Drawn, ..Sampling::default() };
-    request.mute = vec![4].into();
-    request.forbid = vec![5, 6].into();
+    request.zero_confidence = vec![4].into();
+    request.banned = vec![5, 6].into();
     launch
 }
 

@@ -75,8 +75,8 @@ fn run_group(model: &mut Model, all: &[Sequence], group: &[usize]) -> Vec<HeadOu
             let asked = sequence.asked.min(launch.len() - first as usize);
             // What is asked of a row must not depend on where it stands in the launch.
             ask_all(&mut launch, first..first + asked as u32);
-            let judge = launch.head.judge.len() - asked;
-            for (at, judge) in launch.head.judge[judge..].iter_mut().enumerate() {
+            let judge = launch.head.score.len() - asked;
+            for (at, judge) in launch.head.score[judge..].iter_mut().enumerate() {
                 *judge = at as u32 % 7;
             }
             counts.push(asked);
@@ -90,7 +90,7 @@ fn run_group(model: &mut Model, all: &[Sequence], group: &[usize]) -> Vec<HeadOu
             answers.margin.extend(&out.margin[from..from + count]);
             answers.entropy.extend(&out.entropy[from..from + count]);
             answers.top.extend(&out.top[2 * from..2 * (from + count)]);
-            answers.judged.extend(&out.judged[from..from + count]);
+            answers.scores.extend(&out.scores[from..from + count]);
             answers.logits.extend(&out.logits[VOCABULARY * from..VOCABULARY * (from + count)]);
             from += count;
         }
@@ -348,7 +348,7 @@ fn partly_computed_sequences_depend_on_nobody() {
                 let random = (step == 2).then_some(9);
                 let first = push(&mut launch, &pages, 80, Partial { random, ..Partial::default() });
                 ask_all(&mut launch, first..first + 80);
-                launch.head.judge.fill(5);
+                launch.head.score.fill(5);
                 model.forward(&launch, Rows::Computed, Rows::Computed);
                 answers.push(model.out.clone());
             }

@@ -505,9 +505,9 @@ impl RequestData {
         let Sampling { temperature, top_k, top_p, order, confidence, .. } = request.sampling;
         Self {
             forbid,
-            forbidden: request.forbid.len() as u32,
+            forbidden: request.banned.len() as u32,
             mute,
-            muted: request.mute.len() as u32,
+            muted: request.zero_confidence.len() as u32,
             temperature,
             top_k,
             top_p,
@@ -517,7 +517,7 @@ impl RequestData {
             margin: u32::from(request.margin),
             entropy: u32::from(request.entropy),
             top: request.top as u32,
-            judge_width: request.judge_width as u32,
+            judge_width: request.score_width as u32,
             limit: request.limit.unwrap_or(u32::MAX),
         }
     }

@@ -179,7 +179,7 @@ impl Adjuster {
         let found = heard.predictions;
         read.copy_tokens(found);
         read.top.extend_from_slice(&found.top);
-        read.judged.extend_from_slice(&found.judged);
+        read.scores.extend_from_slice(&found.scores);
         for lane in 0..found.lanes {
             let tokens = (0..).zip(tokens_of(canvas, lanes(lane), &[]));
             let own: Vec<Option<TokenId>> =
@@ -241,10 +241,10 @@ impl Adjuster {
         if width > 0 {
             rows.list(row, &answer, &mut read.top[index * width..(index + 1) * width]);
         }
-        let width = read.judged.len() / predicted;
+        let width = read.scores.len() / predicted;
         let judged = index * width..(index + 1) * width;
-        for (place, &token) in read.judged[judged.clone()].iter_mut().zip(&ask.judge[judged]) {
-            *place = rows.judge(row, token);
+        for (place, &token) in read.scores[judged.clone()].iter_mut().zip(&ask.score[judged]) {
+            *place = rows.score(row, token);
         }
     }
 }

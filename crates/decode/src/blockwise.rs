@@ -1,7 +1,7 @@
 //! The loop that most decoders share: block after block, all that is open in the block predicted in each forward, a transfer
 //! rule taking some of it (LLaDA, Dream, SDAR, Fast-dLLM; specs/caches.md#1 and specs/caches.md#3).
 
-use demask_step::{HeadAsk, Position, SequenceNeeds};
+use demask_step::{HeadAsk, Position, SequenceLimits};
 
 use crate::{
     constraint::LaneOf,
@@ -10,8 +10,8 @@ use crate::{
     method::{DecoderLoop, Setup},
     policy::CachePolicy,
     schedule::{Around, Clock},
+    step::{Answer, Decoder, Progress, Proposal, Query, StepContext, StepResult, View, take_musts},
     transfer::{Candidate, LaneView, Pass, Ranking, State, Transfer, fit},
-    turn::{Answer, Decoder, Intent, Progress, Query, Turn, Turned, View, take_musts},
 };
 
 /// The loop of a method whose parameters are a rule.
@@ -106,7 +106,7 @@ impl<T: Transfer> Decoder for Blockwise<T> {
         self.transfer.ask(ask);
     }
 
-    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceLimits) {
         needs.predictions = needs.predictions.max(layout.block_length());
         let mut ask = HeadAsk::default();
         self.transfer.ask(&mut ask);
@@ -114,9 +114,9 @@ impl<T: Transfer> Decoder for Blockwise<T> {
         needs.logits |= ask.wanted.logits;
     }
 
-    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
+    fn propose(&mut self, view: &View<'_>, query: &mut Query) -> Proposal {
         if view.block >= view.layout.blocks() {
-            return Intent::Done;
+            return Proposal::Done;
         }
         view.canvas.open_positions(view.layout.block(view.block), &mut query.predict);
         if self.block != view.block {
@@ -133,11 +133,11 @@ impl<T: Transfer> Decoder for Blockwise<T> {
             let quota = self.clock.tick(self.step, self.at_start, masks, self.around(view, masks)).quota;
             query.foreseen.extend(self.candidates.iter().take(quota).map(|candidate| candidate.position));
         }
-        Intent::Predict
+        Proposal::Predict
     }
 
-    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
-        let (&Answer { plan, predictions, .. }, progress) = (answer, &mut *turn.progress);
+    fn accept(&mut self, view: &View<'_>, answer: &Answer<'_>, context: &mut StepContext<'_>) -> StepResult {
+        let (&Answer { plan, predictions, .. }, progress) = (answer, &mut *context.progress);
         let canvas = view.canvas;
         let masks = canvas.masks_in(view.layout.block(self.block));
         self.posts += usize::from(masks == 0);
@@ -155,7 +155,7 @@ impl<T: Transfer> Decoder for Blockwise<T> {
         let taken = self.transfer.choose(&state, &mut self.candidates).min(self.candidates.len());
         self.fault = self.transfer.fault();
         if self.fault.is_some() {
-            return Turned::Failed;
+            return StepResult::Failed;
         }
         let mut taken = taken;
         if let Some(constraint) = answer.constraint {
@@ -171,7 +171,7 @@ impl<T: Transfer> Decoder for Blockwise<T> {
         let changed = !(progress.commits.is_empty() && progress.replaced.is_empty());
         progress.closes = self.transfer.closes(&Pass { masks, changed, posts: self.posts });
         self.step += 1;
-        Turned::Settled
+        StepResult::Settled
     }
 
     fn fault(&self) -> Option<String> {

@@ -16,7 +16,7 @@ pub struct Canvas {
     given: Vec<bool>,
     masks: usize,
     mask_id: TokenId,
-    /// Tokens of the unconditional twin, for classifier-free guidance: every token that was given is a mask.
+    /// Tokens of the unconditional sequence, for classifier-free guidance: every token that was given is a mask.
     unconditional: Option<Vec<TokenId>>,
     /// Nothing before this position is open.
     settled: usize,
@@ -55,7 +55,7 @@ impl Canvas {
         Self::new(&all, length, mask_id)
     }
 
-    /// Keeps the unconditional twin as well: every position that is not masked now is a mask there for good (LLaDA
+    /// Keeps the unconditional sequence as well: every position that is not masked now is a mask there for good (LLaDA
     /// `generate`, specs/caches.md#1.1).
     #[must_use]
     pub fn with_unconditional(mut self) -> Self {
@@ -118,7 +118,7 @@ impl Canvas {
         self.mask_id
     }
 
-    /// The unconditional twin's tokens, if it is kept.
+    /// The unconditional sequence's tokens, if it is kept.
     pub fn unconditional(&self) -> Option<&[TokenId]> {
         self.unconditional.as_deref()
     }

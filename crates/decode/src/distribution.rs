@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 
 use demask_step::{
-    ConfidenceOf, FilterOrder, HeadRequest, Judged, NO_TOKEN, Position, Predictions, Sampling, TokenId,
+    ConfidenceOf, FilterOrder, HeadRequest, NO_TOKEN, Position, Predictions, Sampling, TokenId, TokenScore,
     random::{gumbel, token_bits, token_gumbel},
 };
 
@@ -163,7 +163,7 @@ impl Rows {
     /// Measures a token in the distribution of the tokens left, at a temperature.
     fn measure(&mut self, token: TokenId, logit: f32, temperature: f32) -> RowAnswer {
         let wanted = &self.wanted;
-        self.left.retain(|left| wanted.mute.binary_search(&left.0).is_err());
+        self.left.retain(|left| wanted.zero_confidence.binary_search(&left.0).is_err());
         let most = most(&self.left);
         let scaled = |logit: f32| f64::from(logit - most) / f64::from(temperature);
         let (mut sum, mut moment) = (0.0, 0.0);
@@ -202,7 +202,7 @@ impl Rows {
             .filter(|&(token, logit)| {
                 logit > f32::NEG_INFINITY
                     && self.wanted.allows(token)
-                    && self.wanted.mute.binary_search(&token).is_err()
+                    && self.wanted.zero_confidence.binary_search(&token).is_err()
             })
             .collect();
         let count = into.len().min(listed.len());
@@ -220,7 +220,7 @@ impl Rows {
     }
 
     /// Judges a token by the softmax of a row.
-    pub(crate) fn judge(&mut self, logits: &[f32], token: TokenId) -> Judged {
+    pub(crate) fn score(&mut self, logits: &[f32], token: TokenId) -> TokenScore {
         self.read(logits);
         let most = most(&self.left);
         let sum: f64 = self.left.iter().map(|left| f64::from(left.1 - most).exp()).sum();
@@ -233,7 +233,7 @@ impl Rows {
             // Behind all that may be predicted, by their ids.
             None => allowed().count() + token as usize - allowed().filter(|left| left.0 < token).count(),
         };
-        Judged {
+        TokenScore {
             rank: rank as u32,
             log_probability: if most.is_finite() {
                 found.map_or(f32::NEG_INFINITY, |found| log(found.1))
@@ -257,7 +257,7 @@ impl Rows {
         if self.wanted.sampling.confidence == ConfidenceOf::Drawn {
             return drawn.share(token) as f32;
         }
-        let mutes = |token: &TokenId| self.wanted.mute.binary_search(token).is_ok();
+        let mutes = |token: &TokenId| self.wanted.zero_confidence.binary_search(token).is_ok();
         let weighing =
             || (0..).zip(logits).filter(|(token, logit)| !logit.is_nan() && !mutes(token)).map(|found| *found.1);
         let most = f64::from(weighing().fold(f32::NEG_INFINITY, f32::max));
@@ -270,7 +270,7 @@ impl Rows {
     fn read(&mut self, logits: &[f32]) {
         self.left.clear();
         let known = |&(token, logit): &(TokenId, f32)| {
-            let muted = self.wanted.mute.binary_search(&token).is_ok();
+            let muted = self.wanted.zero_confidence.binary_search(&token).is_ok();
             logit > f32::NEG_INFINITY && (!muted || self.wanted.allows(token))
         };
         self.left.extend((0..).zip(logits.iter().copied()).filter(known));
@@ -325,13 +325,13 @@ mod tests {
 
     use super::*;
 
-    fn rows(sampling: Sampling, forbid: &[TokenId]) -> Rows {
-        Rows::new(HeadRequest { sampling, forbid: forbid.to_vec().into(), ..HeadRequest::default() }, 5)
+    fn rows(sampling: Sampling, banned: &[TokenId]) -> Rows {
+        Rows::new(HeadRequest { sampling, banned: banned.to_vec().into(), ..HeadRequest::default() }, 5)
     }
 
-    fn shares(sampling: Sampling, forbid: &[TokenId]) -> Vec<(TokenId, f32)> {
+    fn shares(sampling: Sampling, banned: &[TokenId]) -> Vec<(TokenId, f32)> {
         let mut found = Distribution::default();
-        rows(sampling, forbid).filtered(&[0.0, 2.0, f32::NAN, 1.0, 1.0], &mut found);
+        rows(sampling, banned).filtered(&[0.0, 2.0, f32::NAN, 1.0, 1.0], &mut found);
         found.shares
     }
 
@@ -339,7 +339,7 @@ mod tests {
     fn filters_leave_what_the_head_leaves() {
         let sampling = Sampling { temperature: 1.0, ..Sampling::default() };
         let tokens =
-            |sampling, forbid: &[TokenId]| shares(sampling, forbid).iter().map(|share| share.0).collect::<Vec<_>>();
+            |sampling, banned: &[TokenId]| shares(sampling, banned).iter().map(|share| share.0).collect::<Vec<_>>();
         assert_eq!(tokens(sampling, &[]), [0, 1, 3, 4]);
         assert_eq!(tokens(sampling, &[1]), [0, 3, 4]);
         assert_eq!(tokens(Sampling { top_k: 2, ..sampling }, &[]), [1, 3, 4], "equal logits pass together");
@@ -372,18 +372,19 @@ mod tests {
                     for order in [FilterOrder::TopKFirst, FilterOrder::TopPFirst] {
                         let best = naive::network::argmax(&logits) as TokenId;
                         let lists = [vec![], vec![best], vec![7, best]];
-                        for (forbid, mute) in
-                            lists.iter().flat_map(|forbid| lists.iter().map(move |mute| (forbid, mute)))
+                        for (banned, zero_confidence) in lists
+                            .iter()
+                            .flat_map(|banned| lists.iter().map(move |zero_confidence| (banned, zero_confidence)))
                         {
                             let sampling = Sampling { temperature, top_k, top_p, min_p, order, confidence, seed: 0 };
-                            let mut mute = mute.clone();
-                            mute.sort_unstable();
-                            let mut forbid = forbid.clone();
-                            forbid.sort_unstable();
+                            let mut zero_confidence = zero_confidence.clone();
+                            zero_confidence.sort_unstable();
+                            let mut banned = banned.clone();
+                            banned.sort_unstable();
                             let request = HeadRequest {
                                 sampling,
-                                forbid: forbid.into(),
-                                mute: mute.into(),
+                                banned: banned.into(),
+                                zero_confidence: zero_confidence.into(),
                                 ..HeadRequest::default()
                             };
                             let expected = naive::head::answer(&logits, &request, 9 + index as u64, &[2, best]);
@@ -408,7 +409,7 @@ mod tests {
                             }
                             for (token, &(rank, log_probability, share)) in [2, best].into_iter().zip(&expected.judged)
                             {
-                                let found = rows.judge(&logits, token);
+                                let found = rows.score(&logits, token);
                                 assert_eq!(found.rank, rank, "{request:?}");
                                 assert!(near(found.best, share));
                                 assert!(

@@ -47,9 +47,9 @@ mod resolve;
 pub mod schedule;
 mod session;
 pub mod spec;
+mod step;
 mod stop_rule;
 pub mod transfer;
-mod turn;
 
 pub use adjust::Adjustments;
 pub use error::OptionsError;

@@ -13,9 +13,9 @@ use crate::{
     policy::{CachePolicy, Memory},
     schedule::{Clock, Schedule},
     spec::{About, Parameters, Spec, Value, require_sound},
+    step::Decoder,
     stop_rule::StopRule,
     transfer::{OwnRule, Ranking, Remasking},
-    turn::Decoder,
 };
 
 choices! {
@@ -334,7 +334,7 @@ pub struct SessionOptions {
     pub suppress: Vec<TokenId>,
     /// Tokens that weigh nothing in the distribution: predicted with confidence 0 or, if they are suppressed too, unknown to
     /// it (specs/models.md#6).
-    pub mute: Vec<TokenId>,
+    pub zero_confidence: Vec<TokenId>,
     /// The guide, for decoders that have one.
     pub guide: Option<GuideOptions>,
     /// Keep the log-probability of each committed token, and this many of the most probable tokens beside it

@@ -49,7 +49,7 @@ impl SessionOptions {
             stop: StopRule::default(),
             fill: 0,
             suppress: Vec::new(),
-            mute: Vec::new(),
+            zero_confidence: Vec::new(),
             guide: None,
             top_logprobs: None,
         }

@@ -2,11 +2,11 @@
 
 use std::{fmt, ops::Range};
 
-use demask_step::{LayerRows, Position, SequenceNeeds, StepPlan};
+use demask_step::{LayerRows, Position, SequenceLimits, StepPlan};
 
 use crate::{
     layout::Layout,
-    turn::{Progress, Query, View},
+    step::{Progress, Query, View},
 };
 
 /// Causes that the slots of a policy depend on. Draft-and-verify is lossless only over policies of state.
@@ -24,7 +24,7 @@ pub enum Memory {
 
 /// Rows that have to be computed before the next prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Upkeep {
+pub enum Maintenance {
     /// No rows.
     None,
     /// Rows of a forward of their own.
@@ -38,14 +38,14 @@ pub enum Upkeep {
 /// the conditional and the unconditional sequence of guidance.
 pub trait CachePolicy: fmt::Debug + Send {
     /// The most positions and rows that its steps need; by default every row may be live.
-    fn needs(&self, layout: &Layout) -> SequenceNeeds {
-        SequenceNeeds { positions: layout.len(), rows: layout.len(), ..SequenceNeeds::default() }
+    fn needs(&self, layout: &Layout) -> SequenceLimits {
+        SequenceLimits { positions: layout.len(), rows: layout.len(), ..SequenceLimits::default() }
     }
 
     /// Returns what has to be computed before the next prediction (prefill, store), and fills the plan of a forward of its
-    /// own. Called before each intent until no such forward is due; by default nothing ever is.
-    fn upkeep(&mut self, _view: &View<'_>, _plan: &mut StepPlan) -> Upkeep {
-        Upkeep::None
+    /// own. Called before each proposal until no such forward is due; by default nothing ever is.
+    fn maintenance(&mut self, _view: &View<'_>, _plan: &mut StepPlan) -> Maintenance {
+        Maintenance::None
     }
 
     /// Fills the plan of the query's forward.
@@ -53,8 +53,8 @@ pub trait CachePolicy: fmt::Debug + Send {
 
     /// Fills the plan of guidance's unconditional sequence beside the plan of the canvas, if it runs in this forward;
     /// `false` if guidance uses the difference stored when it last did. By default it runs the same rows every time.
-    fn guide(&mut self, _view: &View<'_>, _query: &Query, plan: &mut StepPlan, twin: &mut StepPlan) -> bool {
-        twin.clone_from(plan);
+    fn guide(&mut self, _view: &View<'_>, _query: &Query, plan: &mut StepPlan, unconditional: &mut StepPlan) -> bool {
+        unconditional.clone_from(plan);
         true
     }
 
@@ -100,12 +100,12 @@ pub trait CachePolicy: fmt::Debug + Send {
     /// Returns how many leading positions of a canvas it would take as they are from another request that read the same
     /// tokens: it never has them live then. By default none, and none can be where what stands after a token changes its
     /// K/V, as under full attention.
-    fn takes(&self, _layout: &Layout) -> Position {
+    fn reusable_on_open(&self, _layout: &Layout) -> Position {
         0
     }
 
     /// Learns, before the first plan or right after it, that the slots of so many leading positions are filled, no more
-    /// than it [takes](Self::takes).
+    /// than it [takes](Self::reusable_on_open).
     fn resume(&mut self, _filled: Position) {}
 
     /// Reports whether the slots before the first live row of every plan hold nothing but the K/V of the canvas's final tokens

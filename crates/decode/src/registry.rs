@@ -122,7 +122,7 @@ mod tests {
         parameters,
         policy::{CachePolicy, Memory},
         spec::{Kind, Parameters},
-        turn::{Progress, Query, View},
+        step::{Progress, Query, View},
     };
 
     #[derive(Debug)]
@@ -130,7 +130,7 @@ mod tests {
 
     impl CachePolicy for Everything {
         fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
-            plan.live.set_range(0..query.end(view.canvas));
+            plan.query.set_range(0..query.end(view.canvas));
         }
         fn observe(&mut self, _view: &View<'_>, _plan: &StepPlan, _progress: &Progress) {}
         fn memory(&self) -> Memory {

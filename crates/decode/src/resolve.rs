@@ -80,7 +80,7 @@ pub(crate) fn resolve(options: &SessionOptions) -> Result<Resolved, OptionsError
     let whole = attention == MaskKind::BlockCausal && !facts.blocks.shares_masks;
     let share_of = whole.then_some(layout.block_length());
     let clock = Clock { schedule: options.schedule, steps: per_block, eps: options.eps, share_of };
-    // A step past the schedule takes at least one token; upkeep is one forward a block and a prefill.
+    // A step past the schedule takes at least one token; maintenance is one forward a block and a prefill.
     let DecoderTraits { idle, revises, .. } = options.traits();
     let more = layout.block_length().saturating_add(3 + revises.unwrap_or(0));
     let forwards = layout.blocks().saturating_mul(per_block.saturating_add(more)) + 2;
@@ -145,7 +145,7 @@ fn check_tokens(options: &SessionOptions, attention: MaskKind) -> Result<(), Opt
         )));
     }
     within("suppressed token", &options.suppress)?;
-    within("muted token", &options.mute)?;
+    within("muted token", &options.zero_confidence)?;
     within("mask id", mask_id.as_slice())?;
     if attention == MaskKind::Causal {
         if options.cfg_scale > 0.0 {

@@ -64,10 +64,10 @@ proptest! {
             while session.wants() == Some(0) {
                 let request = session.requests()[0].clone();
                 let plan = &request.plan;
-                for position in session.layout().response() as u32..plan.visible {
+                for position in session.layout().response() as u32..plan.kv_len {
                     let masked = session.canvas()[position as usize] == common::MASK_ID;
                     let row = position.saturating_sub(shift);
-                    prop_assert!(!masked || plan.live.contains(row), "{} {} {}", variant, decoder, plan);
+                    prop_assert!(!masked || plan.query.contains(row), "{} {} {}", variant, decoder, plan);
                 }
                 let mut out = [Predictions::default()];
                 script.step(&[request.step(id)], &mut out).unwrap();
@@ -94,12 +94,12 @@ fn caches_k10_the_delay_matters() {
     let id = script.open(&session.needs()[0].sequence).unwrap();
     let at_once = drive(&mut session, |_, requests| {
         let mut request = requests[0].clone();
-        if request.plan.live.len() < 21 {
+        if request.plan.query.len() < 21 {
             let masked = |(_, token): &(u32, u32)| *token == common::MASK_ID;
             let rows: Vec<_> =
-                request.plan.live.iter().zip(requests[0].tokens.iter().copied()).filter(masked).collect();
+                request.plan.query.iter().zip(requests[0].tokens.iter().copied()).filter(masked).collect();
             assert!(rows.len() < request.tokens.len(), "what was just decoded is live");
-            request.plan.live = rows.iter().map(|row| row.0).collect();
+            request.plan.query = rows.iter().map(|row| row.0).collect();
             request.tokens = rows.iter().map(|row| row.1).collect();
         }
         let mut out = [Predictions::default()];
@@ -143,7 +143,7 @@ proptest! {
                 step = 0;
             }
             let whole = step < 2 || step % refresh == 0;
-            prop_assert_eq!(&request.plan.live, if whole { &Positions::from(0..length) } else { &before });
+            prop_assert_eq!(&request.plan.query, if whole { &Positions::from(0..length) } else { &before });
             before = masks(&session);
             let mut out = [Predictions::default()];
             script.step(&[request.step(id)], &mut out).unwrap();

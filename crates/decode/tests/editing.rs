@@ -21,9 +21,9 @@ fn edited(decoder: &str, cache: &str, gen_length: usize) -> SessionOptions {
 fn play(session: &mut Session, said: &[Said]) -> Run {
     let mut predicted = 0;
     drive(session, |_, requests| {
-        let upkeep = requests[0].plan.predict.is_empty();
+        let maintenance = requests[0].plan.predict.is_empty();
         let said = said[predicted.min(said.len() - 1)];
-        predicted += usize::from(!upkeep);
+        predicted += usize::from(!maintenance);
         vec![predict(&requests[0], |position| said[position as usize % 4])]
     })
 }

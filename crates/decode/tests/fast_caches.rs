@@ -6,7 +6,7 @@ use demask_decode::{
     CacheSpec, Exactness, Layout, Memory, Remasking, Schedule, Session, SessionOptions, Setup, StopRule,
     schedule::Clock, transfer::Ranking,
 };
-use demask_step::{ForwardInput, Job, Lanes, Mask, Network, Predictions, SequenceId, SequenceNeeds, TokenId};
+use demask_step::{ForwardInput, Job, Lanes, Mask, Network, Predictions, SequenceId, SequenceLimits, TokenId};
 use demask_testkit::{by_hand::ByHand, property, scripted::Scripted};
 use proptest::prelude::*;
 
@@ -185,7 +185,7 @@ impl Shape {
 }
 
 /// A fresh sequence's answer to a request that computes everything: what it is without any history.
-fn vanilla(script: &mut Scripted, needs: &SequenceNeeds, request: &ForwardInput) -> Predictions {
+fn vanilla(script: &mut Scripted, needs: &SequenceLimits, request: &ForwardInput) -> Predictions {
     let fresh = script.open(needs).unwrap();
     let mut out = [Predictions::default()];
     script.step(&[request.step(fresh)], &mut out).unwrap();
@@ -233,7 +233,7 @@ proptest! {
                 if let Some(first) = request.plan.predict.first().or(request.plan.must.first()) {
                     let of = (first as usize - shape.prompt) / shape.block;
                     if std::mem::replace(&mut block, of) != of {
-                        assert_eq!(request.plan.live.len(), shape.length(), "it computes everything");
+                        assert_eq!(request.plan.query.len(), shape.length(), "it computes everything");
                         assert_eq!(out[0], vanilla(&mut script, &needs, request));
                         found += 1;
                     }
@@ -268,10 +268,10 @@ proptest! {
         let mut script = shape.script(shift);
         let mut session = Session::new(shape.with(shift, "threshold:tau=0.4", "dual")).unwrap();
         let needs = session.needs()[0].sequence.clone();
-        let id = script.open(&SequenceNeeds { drafts: 1, draft_span: needs.positions, ..needs }).unwrap();
+        let id = script.open(&SequenceLimits { drafts: 1, draft_span: needs.positions, ..needs }).unwrap();
         let overlay = drive(&mut session, |_, requests| {
             let mut request = requests[0].clone();
-            if request.plan.live.len() < shape.length() {
+            if request.plan.query.len() < shape.length() {
                 request.plan.lanes = Lanes::Drafts(1);
             }
             let mut out = vec![Predictions::default()];
@@ -309,11 +309,11 @@ proptest! {
             let run = drive(&mut session, |step, requests| {
                 let request = &requests[0];
                 let plan = &request.plan;
-                assert!(plan.predict.iter().all(|position| plan.live.contains(position - 1)));
+                assert!(plan.predict.iter().all(|position| plan.query.contains(position - 1)));
                 let mut out = vec![Predictions::default()];
                 script.step(&[request.step(own)], &mut out).unwrap();
                 if let Some(first) = plan.must.first() {
-                    assert_eq!((plan.must.len(), plan.predict.len(), plan.live.len()), (1, 0, shape.length()));
+                    assert_eq!((plan.must.len(), plan.predict.len(), plan.query.len()), (1, 0, shape.length()));
                     // Everything predicted without a history: the greedy token of the first position is the same.
                     musts.push((step, first, vanilla(&mut script, &needs, request).tokens[0]));
                 }

@@ -32,7 +32,7 @@ fn lives(shift: u32, cache: &str, steps: usize, block: usize) -> Vec<String> {
     options.decoder = format!("static:steps={steps}").parse().unwrap();
     options.cache = cache.parse().unwrap();
     options.block_length = Some(block);
-    plans(options).iter().map(|plan| format!("{} of {}", plan.live, plan.visible)).collect()
+    plans(options).iter().map(|plan| format!("{} of {}", plan.query, plan.kv_len)).collect()
 }
 
 #[test]
@@ -200,10 +200,10 @@ proptest! {
         let plans = plans(options);
         let mut rows = 0;
         for plan in &plans {
-            let (first, last) = (plan.live.first().unwrap(), plan.live.last().unwrap());
-            prop_assert_eq!(&plan.live, &Positions::from(first..last + 1));
-            prop_assert_eq!((plan.visible as usize, last as usize), (length, length - 1));
-            rows += plan.live.len();
+            let (first, last) = (plan.query.first().unwrap(), plan.query.last().unwrap());
+            prop_assert_eq!(&plan.query, &Positions::from(first..last + 1));
+            prop_assert_eq!((plan.kv_len as usize, last as usize), (length, length - 1));
+            rows += plan.query.len();
         }
         let windows: usize = (0..blocks).map(|b| per_block * (length - (prompt + b * block - shift))).sum();
         prop_assert_eq!(rows, windows + prompt - shift, "{} forwards", plans.len());
@@ -221,7 +221,7 @@ fn flashdlm_i7_what_is_frozen_only_grows_and_never_holds_a_mask() {
                 let mut frozen = 0;
                 drive(&mut session, |step, requests| {
                     let request = &requests[0];
-                    let start = request.plan.live.first().unwrap();
+                    let start = request.plan.query.first().unwrap();
                     let first_mask = request.plan.predict.first().unwrap();
                     assert!(start >= frozen && start + shift <= first_mask, "{cache} step {step}");
                     frozen = start;
@@ -239,9 +239,9 @@ fn flashdlm_i7_what_is_frozen_only_grows_and_never_holds_a_mask() {
 #[test]
 fn flashdlm_i8_every_position_is_a_key_once() {
     for plan in plans(with(1, "threshold:tau=0.4", "freecache:block=4", 8)) {
-        let (first, last) = (plan.live.first().unwrap(), plan.live.last().unwrap());
-        assert_eq!(plan.live, Positions::from(first..last + 1), "frozen slots and one window");
-        assert_eq!((plan.visible, last), ((PROMPT + LENGTH) as u32, (PROMPT + LENGTH) as u32 - 1));
+        let (first, last) = (plan.query.first().unwrap(), plan.query.last().unwrap());
+        assert_eq!(plan.query, Positions::from(first..last + 1), "frozen slots and one window");
+        assert_eq!((plan.kv_len, last), ((PROMPT + LENGTH) as u32, (PROMPT + LENGTH) as u32 - 1));
     }
 }
 
@@ -276,7 +276,7 @@ fn flashdlm_i10_a_full_forward_restores_the_slots_at_any_moment() {
         // A twin that is asked to compute everything now, and then the same window.
         let mut twin = script.clone();
         let fresh = twin.open(&needs).unwrap();
-        let full = StepPlan { live: (0..length as u32).into(), visible: length as u32, ..StepPlan::default() };
+        let full = StepPlan { query: (0..length as u32).into(), kv_len: length as u32, ..StepPlan::default() };
         for sequence in [id, fresh] {
             let refresh = SequenceStep { sequence, tokens: &tokens, plan: &full, ask: &window.ask, blend: None };
             twin.step(&[refresh], &mut out).unwrap();

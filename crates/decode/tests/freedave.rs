@@ -176,7 +176,7 @@ fn a_refused_first_token_is_asked_of_the_whole_canvas_by_no_draft() {
         let (mut refused, mut drafted) = (Vec::new(), 0);
         drive(&mut session, |_, requests| {
             let plan = &requests[0].plan;
-            let whole = plan.live.len() == 33;
+            let whole = plan.query.len() == 33;
             assert!(!whole || plan.lanes == Lanes::Canvas, "{cache} {mode}");
             drafted += usize::from(plan.lanes != Lanes::Canvas);
             script.check(&[requests[0].step(id)]).unwrap();
@@ -205,8 +205,8 @@ fn static_step(session: &Session, answer: &Predictions, lane: usize) -> Option<(
 
 /// Positions that a draft fills in beyond another.
 fn added(request: &ForwardInput, from: usize, to: usize) -> Vec<(u32, TokenId)> {
-    let lanes: Vec<&[TokenId]> = request.tokens.chunks(request.plan.live.len()).collect();
-    let pairs = request.plan.live.iter().zip(lanes[from].iter().zip(lanes[to]));
+    let lanes: Vec<&[TokenId]> = request.tokens.chunks(request.plan.query.len()).collect();
+    let pairs = request.plan.query.iter().zip(lanes[from].iter().zip(lanes[to]));
     let differing = pairs.filter(|(_, (before, after))| before != after);
     let filled = |(position, (before, after)): (u32, (&TokenId, &TokenId))| {
         assert_eq!(*before, MASK_ID, "a draft only fills in");
@@ -276,8 +276,8 @@ proptest! {
                 prop_assert!(targets.eq(expected), "{:?} of {:?}", events, steps);
                 let told = events.last().cloned();
                 prop_assert!(matches!(told, Some(Event::Step { accepted, .. }) if accepted == reached), "{:?}", told);
-                let lane = &request.tokens[reached * request.plan.live.len()..][..request.plan.live.len()];
-                for (position, &token) in request.plan.live.iter().zip(lane) {
+                let lane = &request.tokens[reached * request.plan.query.len()..][..request.plan.query.len()];
+                for (position, &token) in request.plan.query.iter().zip(lane) {
                     prop_assert!(token == MASK_ID || session.canvas()[position as usize] == token);
                 }
             }
@@ -318,7 +318,7 @@ proptest! {
 fn one_by_one(network: &Scripted, id: SequenceId, request: &ForwardInput) -> Option<Predictions> {
     let Lanes::Drafts(lanes) = request.plan.lanes else { return None };
     let mut joined = Predictions { lanes: lanes as usize, ..Predictions::default() };
-    let width = request.plan.live.len();
+    let width = request.plan.query.len();
     for lane in 0..lanes as usize {
         let plan = StepPlan { lanes: Lanes::Drafts(1), ..request.plan.clone() };
         let ask = HeadAsk { states: vec![request.ask.states[lane]], ..request.ask.clone() };
@@ -496,7 +496,7 @@ fn drafts_run_in_lanes_of_their_own() {
     let text: Vec<TokenId> = (0..12).collect();
     let mut plans = Vec::new();
     drive(&mut session, |_, requests| {
-        assert_eq!(requests[0].tokens.len(), requests[0].plan.lanes.count() * requests[0].plan.live.len());
+        assert_eq!(requests[0].tokens.len(), requests[0].plan.lanes.count() * requests[0].plan.query.len());
         assert!(requests[0].plan.lanes != Lanes::Drafts(0));
         plans.push(requests[0].plan.to_string());
         requests.iter().map(|request| recite(request, &text)).collect()

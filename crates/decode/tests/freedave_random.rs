@@ -259,7 +259,7 @@ fn forwards_of(script: Script, mut options: SessionOptions, decoder: &str, singl
         for request in requests {
             let mut plan = request.plan.clone();
             if single {
-                plan.keep = None;
+                plan.retain = None;
                 assert_eq!(plan.lanes.count(), 1);
                 plan.lanes = Lanes::Canvas;
             }
@@ -328,7 +328,7 @@ proptest! {
             let text = vec![1; session.canvas().len()];
             let loves = |request: &demask_step::ForwardInput| {
                 let mut answer = recite(request, &text);
-                if !request.ask.wanted.forbid.contains(&MASK_ID) {
+                if !request.ask.wanted.banned.contains(&MASK_ID) {
                     answer.tokens.iter_mut().filter(|token| **token != NO_TOKEN).for_each(|token| *token = MASK_ID);
                 }
                 answer

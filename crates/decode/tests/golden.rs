@@ -1,6 +1,6 @@
 //! The decoding traces of the reference programs: fed with a trace's own commits as the sure predictions, a session
 //! must commit them at the same forwards and run as many forwards. What is checked is everything but the network:
-//! quotas, schedules, blocks, upkeep, stop rules.
+//! quotas, schedules, blocks, maintenance, stop rules.
 
 use std::path::PathBuf;
 

@@ -78,10 +78,10 @@ impl Drawn {
 /// Runs a request in pieces of so many rows, where it can be cut.
 fn in_pieces(model: &mut Scripted, id: SequenceId, request: &ForwardInput, most: usize) -> Predictions {
     let (mut whole, mut from) = (Predictions::default(), 0);
-    while from < request.plan.live.len() {
+    while from < request.plan.query.len() {
         let end = request.plan.piece_end(from, most);
         let mut piece = ForwardInput::default();
-        if (from, end) == (0, request.plan.live.len()) {
+        if (from, end) == (0, request.plan.query.len()) {
             piece = request.clone();
         } else {
             request.fill_piece(from..end, 1, &mut piece);
@@ -97,7 +97,7 @@ fn in_pieces(model: &mut Scripted, id: SequenceId, request: &ForwardInput, most:
 /// Positions that mask rows of a request predict.
 fn guessed(request: &ForwardInput) -> Range<Position> {
     let masks = request.tokens.iter().rev().take_while(|&&token| token == MASK_ID).count() as Position;
-    let end = request.plan.live.last().unwrap() + 2;
+    let end = request.plan.query.last().unwrap() + 2;
     end - masks..end
 }
 

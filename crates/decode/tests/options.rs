@@ -111,7 +111,7 @@ fn canvases() {
     );
     assert!(refusal(FULL, |options| options.tail = vec![99]).starts_with("token behind the response 99 is outside"));
     assert!(refusal(FULL, |options| options.suppress = vec![99]).starts_with("suppressed token 99 is outside"));
-    assert!(refusal(FULL, |options| options.mute = vec![99]).starts_with("muted token 99 is outside"));
+    assert!(refusal(FULL, |options| options.zero_confidence = vec![99]).starts_with("muted token 99 is outside"));
     assert!(refusal(FULL, |options| options.facts.mask_id = Some(99)).starts_with("mask id 99 is outside"));
     assert_eq!(
         refusal(FULL, |options| options.facts.mask_id = None),

@@ -184,7 +184,7 @@ fn guidance_runs_the_same_rows_twice_and_asks_once() {
         blends.push(requests[0].blend.map(|blend| (blend.scale, blend.with)));
         assert_eq!((requests[1].sequence, requests[1].blend), (1, None));
         assert!(
-            requests[1].tokens.iter().zip(requests[1].plan.live.iter()).all(|(&token, place)| token != 0 || place > 1)
+            requests[1].tokens.iter().zip(requests[1].plan.query.iter()).all(|(&token, place)| token != 0 || place > 1)
         );
         requests.iter().map(|request| predict(request, |_| (1, 0.5))).collect()
     });
@@ -500,9 +500,9 @@ proptest! {
         let (mut whole_prompts, mut whole_responses) = (0, 0);
         drive(&mut Session::new(options).unwrap(), |_, requests| {
             let plan = &requests[0].plan;
-            whole_prompts += usize::from(plan.live.first() == Some(0));
+            whole_prompts += usize::from(plan.query.first() == Some(0));
             let computes = |position| match &plan.layers {
-                LayerRows::All => plan.live.contains(position),
+                LayerRows::All => plan.query.contains(position),
                 LayerRows::Partial { compute, .. } => compute.contains(position),
             };
             whole_responses += usize::from((start as u32..(start + steps) as u32).all(computes));

@@ -90,7 +90,7 @@ fn what_stands_behind_the_response_is_seen_and_never_answered() {
         options.block_length = Some(4);
         let session = Session::new(options.clone()).unwrap();
         assert_eq!((session.canvas().len(), session.masks()), (19, 12));
-        let first = session.requests()[0].plan.live.clone();
+        let first = session.requests()[0].plan.query.clone();
         assert!(first.as_slice().ends_with(&[16, 17, 18]), "all rows see the tail: {first:?}");
         let output = run(options).output;
         assert_eq!((output.tokens.len(), output.finish), (12, Finish::Length), "{decoder} over {cache}");
@@ -106,14 +106,14 @@ fn what_stands_behind_the_response_is_seen_and_never_answered() {
 #[test]
 fn asks_name_what_the_head_must_know() {
     let mut options = options(FULL, 0, 2, 4);
-    (options.suppress, options.mute) = (vec![EOS, 3], vec![4]);
+    (options.suppress, options.zero_confidence) = (vec![EOS, 3], vec![4]);
     (options.temperature, options.top_p, options.top_k, options.seed) = (0.5, 0.9, 7, 11);
     options.remasking = Remasking::Entropy;
     let session = Session::new(options.clone()).unwrap();
     let ask = &session.requests()[0].ask;
     let wanted = &ask.wanted;
     assert_eq!(
-        (&wanted.forbid[..], &wanted.mute[..], ask.only_where),
+        (&wanted.banned[..], &wanted.zero_confidence[..], ask.only_where),
         (&[3, EOS, MASK_ID][..], &[4][..], Some(MASK_ID))
     );
     assert_eq!((wanted.entropy, wanted.margin, &ask.states[..]), (true, false, &[2][..]));
@@ -288,7 +288,7 @@ fn a_warm_step_reuses_its_buffers() {
     let mut session = Session::new(options(FULL, 0, 10, 20)).unwrap();
     let buffers = |session: &Session| {
         let request = &session.requests()[0];
-        (request.tokens.as_ptr(), request.plan.live.as_slice().as_ptr(), request.plan.predict.as_slice().as_ptr())
+        (request.tokens.as_ptr(), request.plan.query.as_slice().as_ptr(), request.plan.predict.as_slice().as_ptr())
     };
     let first = buffers(&session);
     for _ in 0..19 {

@@ -2,7 +2,7 @@
 
 use crate::common::{VOCAB, drive, drive_on, options, predict};
 use demask_decode::{Session, SessionOptions};
-use demask_step::{Job, Mask, Network, Predictions, SequenceNeeds};
+use demask_step::{Job, Mask, Network, Predictions, SequenceLimits};
 use demask_testkit::{property, scripted::Scripted};
 use proptest::prelude::*;
 
@@ -152,10 +152,10 @@ fn caches_s4_truncated_forwards() {
                 let request = &requests[0];
                 let mut out = [Predictions::default()];
                 script.step(&[request.step(id)], &mut out).unwrap();
-                if request.plan.visible < 28 {
+                if request.plan.kv_len < 28 {
                     truncated += 1;
-                    let positions = request.plan.visible as usize;
-                    let needs = SequenceNeeds { positions, rows: positions, predictions: 24, ..Default::default() };
+                    let positions = request.plan.kv_len as usize;
+                    let needs = SequenceLimits { positions, rows: positions, predictions: 24, ..Default::default() };
                     let alone = script.open(&needs).unwrap();
                     let mut shorter = [Predictions::default()];
                     script.step(&[request.step(alone)], &mut shorter).unwrap();
@@ -259,7 +259,7 @@ proptest! {
         let run = drive(&mut session, |forward, requests| {
             let plan = &requests[0].plan;
             let positions = plan.predict.iter().map(|position| position as usize - 3).collect();
-            asked.push((positions, plan.visible as usize - 3));
+            asked.push((positions, plan.kv_len as usize - 3));
             vec![predict(&requests[0], |position| (1, confidence(forward, position as usize - 3)))]
         });
         let twin = Twin { masked: vec![true; length], explore, tau_min, tau };

@@ -54,17 +54,17 @@ impl CachePolicy for SlidingWindow {
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
         // A decoder may leave the end of the canvas out.
         let end = query.end(view.canvas);
-        plan.visible = end;
+        plan.kv_len = end;
         plan.predict.clone_from(&query.predict);
         let window = query.predict.first().zip(query.predict.last());
         let Some((first, last)) = window.filter(|_| !self.forwards.is_multiple_of(self.parameters.every)) else {
-            plan.live.set_range(0..end);
+            plan.query.set_range(0..end);
             return;
         };
         let reach = Position::try_from(self.parameters.reach).unwrap_or(Position::MAX);
         // The row that predicts a position may stand before it, and must be live.
         let start = first.saturating_sub(view.shift).saturating_sub(reach);
-        plan.live.set_range(start..last.saturating_add(1).saturating_add(reach).min(end));
+        plan.query.set_range(start..last.saturating_add(1).saturating_add(reach).min(end));
     }
 
     fn observe(&mut self, _view: &View<'_>, _plan: &StepPlan, _progress: &Progress) {

@@ -12,13 +12,13 @@ use demask_cpu::{
 use demask_cuda::{self as cuda, Cuda};
 use demask_decode::{CacheSpec, DecoderSpec, Others, legality, recommended};
 use demask_measure::{ceiling, reading::Reading};
-use demask_step::{Mask, SequenceNeeds};
+use demask_step::{Mask, SequenceLimits};
 use demask_tensor::Dtype;
 use serde::Serialize;
 
 use crate::{
     DeviceChoice, DeviceOptions, Footprint, UnusableDevice, WeightChoice,
-    costs::{outline::Outline, shapes::Like},
+    costs::{model_shape::ModelShape, shapes::Like},
 };
 
 /// Report on a machine: its abilities, and the methods that are used on it unless others are named.
@@ -264,9 +264,9 @@ const POSITIONS: usize = 1000;
 
 /// Released shapes that fit in so many bytes.
 fn fits(available: u64) -> Vec<Fits> {
-    let answer = SequenceNeeds { positions: POSITIONS, ..SequenceNeeds::default() };
+    let answer = SequenceLimits { positions: POSITIONS, ..SequenceLimits::default() };
     let needs = |like: Like, quantize| {
-        let outline = Outline::of_shape(like, None).ok()?;
+        let outline = ModelShape::of_shape(like, None).ok()?;
         let device = DeviceOptions { device: DeviceChoice::Cpu, quantize, ..DeviceOptions::default() };
         let options = device.backend_options(Dtype::Bf16).ok()?;
         let spec = outline.info().spec();

@@ -6,7 +6,7 @@ use demask_checkpoint::{AdapterFacts, AdapterMatrix, StoredWeights};
 use demask_model::{
     ArchSpec, LayerRole, Packing, Role, WeightError, attention_shape, expected_tensors, sequence_pages, workspace_shape,
 };
-use demask_step::SequenceNeeds;
+use demask_step::SequenceLimits;
 use demask_tensor::{Dtype, WorkspaceShape};
 
 use crate::{BackendOptions, WeightChoice};
@@ -33,7 +33,7 @@ impl Footprint {
         (stored, adapter): (&BTreeMap<Role, Dtype>, Option<&AdapterFacts>),
         options: &BackendOptions,
         row_budget: usize,
-        sequences: &[SequenceNeeds],
+        sequences: &[SequenceLimits],
     ) -> Result<Self, WeightError> {
         let cache = sequences.iter().map(|needs| {
             let (pages, kind) = sequence_pages(needs);
@@ -55,7 +55,7 @@ impl Footprint {
         source: &StoredWeights,
         options: &BackendOptions,
         row_budget: usize,
-        sequences: &[SequenceNeeds],
+        sequences: &[SequenceLimits],
     ) -> Result<Self, WeightError> {
         Self::of(spec, (&source.stored(), source.adapter_facts()), options, row_budget, sequences)
     }
@@ -71,7 +71,7 @@ pub(crate) fn workspace_with(
     spec: &ArchSpec,
     adapter: Option<&AdapterFacts>,
     row_budget: usize,
-    sequences: &[SequenceNeeds],
+    sequences: &[SequenceLimits],
 ) -> WorkspaceShape {
     let beside = adapter.filter(|facts| !facts.beside().is_empty());
     let adapter_rank = beside.map_or(0, |facts| facts.ranks[1]);

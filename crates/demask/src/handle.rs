@@ -6,7 +6,7 @@ use std::{
 };
 
 use demask_decode::{Event, transfer::OwnRule};
-use demask_engine::{Class, EngineCounters, EngineHandle, Pulse, Request, RequestHandle};
+use demask_engine::{EngineCounters, EngineHandle, Heartbeat, Request, RequestHandle, SchedulingParams};
 use demask_model::{Inspect, Inspection};
 use demask_step::{OpenError, TokenId};
 
@@ -248,8 +248,8 @@ impl Handle {
     }
 
     /// Returns the condition of the engine's thread, without waiting for it.
-    pub fn pulse(&self) -> Pulse {
-        self.engine.pulse()
+    pub fn heartbeat(&self) -> Heartbeat {
+        self.engine.heartbeat()
     }
 
     /// Returns the reason why the engine failed; none if it has not. Another model has to be made from the files.
@@ -385,7 +385,7 @@ impl Handle {
         loop {
             let task = task(rows)?;
             let side_by_side = task.side_by_side();
-            let mut judged = self.judge(task, Class::default(), |found| found);
+            let mut judged = self.judge(task, SchedulingParams::default(), |found| found);
             for event in judged.by_ref() {
                 if matches!(event, Event::Progress { .. }) && !go_on() {
                     return Err(Error::Interrupted);
@@ -408,11 +408,11 @@ impl Handle {
         &self,
         pairs: &[Pair],
         options: &LikelihoodOptions,
-        class: Class,
+        scheduling: SchedulingParams,
         salt: Option<&str>,
     ) -> Result<RequestHandle<Vec<Likelihood>>, Error> {
         let task = self.info.likelihoods(pairs, options, self.info.rows())?;
-        Ok(self.judge(task.salted(salt), class, |found| found))
+        Ok(self.judge(task.salted(salt), scheduling, |found| found))
     }
 
     /// Submits questions about a prompt to be answered, as one request. A causal model's work on the prompt is shared
@@ -424,23 +424,23 @@ impl Handle {
         &self,
         prompt: &Prompt,
         questions: &[Question],
-        class: Class,
+        scheduling: SchedulingParams,
         salt: Option<&str>,
     ) -> Result<RequestHandle<Decisions>, Error> {
         let form = self.info.form(prompt, questions)?;
         let task = self.info.deciding(&form, self.info.rows())?;
-        Ok(self.judge(task.salted(salt), class, move |found| form.questions.answered(&found)))
+        Ok(self.judge(task.salted(salt), scheduling, move |found| form.questions.answered(&found)))
     }
 
     /// Submits a task. `read` makes the result of its likelihoods.
     pub(crate) fn judge<T>(
         &self,
         task: LikelihoodTask,
-        class: Class,
+        scheduling: SchedulingParams,
         read: impl FnOnce(Vec<Likelihood>) -> T + Send + 'static,
     ) -> RequestHandle<T> {
         let mut request = Request::new(task);
-        request.set_class(class);
+        request.set_scheduling(scheduling);
         let on = self.info.networks(&request);
         self.engine.submit(request, &on, move |request| {
             let seconds = request.spent().networks.iter().map(std::time::Duration::as_secs_f64).sum();

@@ -69,7 +69,7 @@ pub use chosen::Chosen;
 pub use decision::{Decision, Decisions, MOST_CHOICES, MOST_QUESTIONS, Question, QuestionKind};
 pub use demask_checkpoint::{AdapterChoice, FamilyChoice, Message, Tokenizer};
 pub use demask_decode::{CacheSpec, DecoderSpec, Exactness, Finish, Registry, StopRule};
-pub use demask_engine::{Class, Event, Pulse, Request, RequestHandle, Started, Tenant};
+pub use demask_engine::{Event, Heartbeat, Request, RequestHandle, SchedulingParams, Started, Tenant};
 pub use demask_settings::{Guides, SettingError, Settings};
 pub use demask_step::{Mask, Position, TokenId};
 pub use device::{

@@ -18,8 +18,8 @@ use demask_checkpoint::MaskDraws;
 use demask_decode::{Layout, ModelFacts};
 use demask_engine::cache_salt;
 use demask_step::{
-    Blend, BlendWith, BlockRules, ForwardInput, Job, Mask, Need, Pending, Position, Predictions, Prefix, SequenceNeeds,
-    TokenId,
+    Blend, BlendWith, BlockRules, ForwardInput, Job, Mask, Pending, Position, Predictions, Prefix, SequenceLimits,
+    SequenceSpec, TokenId,
 };
 
 pub use self::plan::Likelihood;
@@ -227,17 +227,17 @@ impl Asked {
         request.tokens.clear();
         request.tokens.extend_from_slice(&self.texts[*text].tokens[rows.clone()]);
         plan.clear();
-        plan.live.set_range(rows.start as Position..rows.end as Position);
-        plan.visible = rows.end as Position;
+        plan.query.set_range(rows.start as Position..rows.end as Position);
+        plan.kv_len = rows.end as Position;
         plan.mask = pass.attention;
         plan.shift = pass.shift;
         for &position in predict {
             plan.predict.push(position as Position);
         }
-        request.ask.wanted.judge_width = canvas.width();
+        request.ask.wanted.score_width = canvas.width();
         request.ask.wanted.top = self.top();
-        request.ask.judge.clear();
-        canvas.judged(&mut request.ask.judge);
+        request.ask.score.clear();
+        canvas.judged(&mut request.ask.score);
         if let Some(mask) = self.mask {
             for position in predict.iter().copied().chain(hidden.clone()) {
                 // The row behind all rows is predicted where a block begins.
@@ -263,7 +263,7 @@ impl Asked {
 pub struct LikelihoodTask {
     asked: Asked,
     plan: Plan,
-    needs: Vec<Need>,
+    needs: Vec<SequenceSpec>,
     /// Requests of the next canvases, group after group.
     requests: Vec<ForwardInput>,
     /// Sequences of a canvas: with guidance two.
@@ -283,19 +283,19 @@ impl LikelihoodTask {
         let each = 1 + usize::from(asked.options.cfg_scale != 0.0);
         let (texts, canvases) = (&asked.texts, &plan.canvases);
         let length = texts.iter().map(|text| text.tokens.len()).max().unwrap_or(1);
-        let sequence = SequenceNeeds {
+        let sequence = SequenceLimits {
             positions: length,
             rows: length,
             group_rows: length * each,
             predictions: canvases.iter().map(|canvas| canvas.predict.len()).max().unwrap_or(0),
-            judge_width: plan.width(),
+            score_width: plan.width(),
             top: asked.top(),
-            ..SequenceNeeds::default()
+            ..SequenceLimits::default()
         };
         // A text that is read goes on from where the one before it has come to.
         let apart = if asked.attention == Mask::Causal { 1 } else { canvases.len().max(1) };
         let side_by_side = (rows / (length * each)).clamp(1, apart);
-        let needs = vec![Need { network: 0, sequence }; side_by_side * each];
+        let needs = vec![SequenceSpec { network: 0, sequence }; side_by_side * each];
         let requests = vec![ForwardInput::default(); side_by_side.min(canvases.len()) * each];
         let found =
             texts.iter().map(|text| Likelihood { tokens: text.judged.len(), ..Likelihood::default() }).collect();
@@ -369,7 +369,7 @@ impl LikelihoodTask {
 }
 
 impl Job for LikelihoodTask {
-    fn needs(&self) -> &[Need] {
+    fn needs(&self) -> &[SequenceSpec] {
         &self.needs
     }
 
@@ -399,7 +399,7 @@ impl Job for LikelihoodTask {
         Some((self.done, self.plan.canvases.len()))
     }
 
-    fn begins(&self, _sequence: usize) -> Prefix<'_> {
+    fn prefix_tokens(&self, _sequence: usize) -> Prefix<'_> {
         self.prefix(self.unjudged)
     }
 

@@ -7,7 +7,7 @@ use demask_cpu::CpuBackend;
 #[cfg(feature = "cuda")]
 use demask_cuda::{CudaBackend, gpu::Gpu};
 use demask_model::{AdapterUse, LoadError, Runner, WeightSource};
-use demask_step::{Need, SequenceNeeds};
+use demask_step::{SequenceLimits, SequenceSpec};
 use demask_tensor::Backend;
 
 #[cfg(feature = "cuda")]
@@ -38,7 +38,7 @@ pub type LoadObserver<'a> = dyn FnMut(LoadProgress<'_>) -> bool + 'a;
 
 impl Opened {
     /// Bytes that it needs on a device while sequences with these needs are open.
-    pub fn footprint(&self, device: &DeviceOptions, sequences: &[SequenceNeeds]) -> Result<Footprint, ModelError> {
+    pub fn footprint(&self, device: &DeviceOptions, sequences: &[SequenceLimits]) -> Result<Footprint, ModelError> {
         Loading { info: &self.info, source: &self.source }.footprint(device, sequences)
     }
 
@@ -73,13 +73,13 @@ impl Opened {
     pub fn load(
         self,
         device: &DeviceOptions,
-        needs: &[Need],
+        needs: &[SequenceSpec],
         progress: &mut LoadObserver<'_>,
     ) -> Result<Model, ModelError> {
         let mut networks = Vec::new();
         for (index, one) in self.all().enumerate() {
             let needs = needs.iter().filter(|need| need.network == index.min(1));
-            let sequences: Vec<SequenceNeeds> = needs.map(|need| need.sequence.clone()).collect();
+            let sequences: Vec<SequenceLimits> = needs.map(|need| need.sequence.clone()).collect();
             networks.push(one.load(device, &sequences, progress)?);
         }
         Model::of(self.info, networks)
@@ -106,7 +106,7 @@ struct Loading<'a> {
 }
 
 impl Loading<'_> {
-    fn footprint(&self, device: &DeviceOptions, sequences: &[SequenceNeeds]) -> Result<Footprint, ModelError> {
+    fn footprint(&self, device: &DeviceOptions, sequences: &[SequenceLimits]) -> Result<Footprint, ModelError> {
         let spec = self.info.spec();
         let options = device.backend_options(self.source.main_dtype())?;
         let row_budget = device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
@@ -117,7 +117,7 @@ impl Loading<'_> {
     fn load(
         &self,
         device: &DeviceOptions,
-        sequences: &[SequenceNeeds],
+        sequences: &[SequenceLimits],
         progress: &mut LoadObserver<'_>,
     ) -> Result<LoadedNetwork, ModelError> {
         let device = &device.found()?;
@@ -138,7 +138,7 @@ impl Loading<'_> {
         &self,
         device: &DeviceOptions,
         number: usize,
-        sequences: &[SequenceNeeds],
+        sequences: &[SequenceLimits],
         progress: &mut LoadObserver<'_>,
     ) -> Result<LoadedNetwork, ModelError> {
         let stored = self.source.main_dtype();
@@ -189,7 +189,7 @@ impl Loading<'_> {
     fn check_memory(
         &self,
         device: &DeviceOptions,
-        sequences: &[SequenceNeeds],
+        sequences: &[SequenceLimits],
         memory: &str,
         available: u64,
     ) -> Result<(), ModelError> {

@@ -171,7 +171,7 @@ impl ModelInfo {
                 (false, true) => self.eos_ids()?,
                 (false, false) => Vec::new(),
             },
-            mute: self.muted(options, temperature)?,
+            zero_confidence: self.muted(options, temperature)?,
             constraint: options.constraint()?.map(|asked| self.token_constraint(asked, options)).transpose()?,
             ..defaults
         };

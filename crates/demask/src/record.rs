@@ -1,6 +1,6 @@
 //! Recorded predictions: what networks predicted in a run, kept for its trace.
 
-use demask_step::{Judged, NO_TOKEN, Predictions, TokenId};
+use demask_step::{NO_TOKEN, Predictions, TokenId, TokenScore};
 use serde::{Deserialize, Serialize};
 
 /// Predictions of one sequence in one forward, as a trace holds them. Arrays run lane after lane, position after position.
@@ -83,7 +83,7 @@ impl Record {
     /// Writes down a network's predictions.
     pub(crate) fn of(step: usize, network: usize, predictions: &Predictions) -> Self {
         let token = |&token: &TokenId| (token != NO_TOKEN).then_some(token);
-        let judged = |judged: &Judged| (judged.rank, judged.log_probability.into(), judged.best.into());
+        let judged = |judged: &TokenScore| (judged.rank, judged.log_probability.into(), judged.best.into());
         Self {
             step,
             network,
@@ -94,7 +94,7 @@ impl Record {
             margin: numbers(&predictions.margin),
             entropy: numbers(&predictions.entropy),
             top: predictions.top.iter().map(|&(token, probability)| (token, probability.into())).collect(),
-            judged: predictions.judged.iter().map(judged).collect(),
+            judged: predictions.scores.iter().map(judged).collect(),
         }
     }
 }

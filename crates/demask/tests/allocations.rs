@@ -15,7 +15,7 @@ use demask_cpu::{CpuOptions, isa::Isa, linear::Products};
 use demask_decode::{CanvasSpec, GuideOptions, ModelFacts, Remasking, Session, SessionOptions, StopRule};
 use demask_engine::Scheduler;
 use demask_model::{AdapterUse, ArchSpec};
-use demask_step::{HeadRequest, Lanes, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan};
+use demask_step::{HeadRequest, Lanes, Mask, Predictions, SequenceLimits, SequenceStep, StepPlan};
 
 struct Counting;
 
@@ -77,22 +77,22 @@ fn steps_of_the_network() {
     for (name, spec) in specs() {
         for (isa, products) in kinds() {
             let mut network = runner_of(&spec, isa, products, 1);
-            let needs = SequenceNeeds {
+            let needs = SequenceLimits {
                 positions: 40,
                 rows: 120,
                 drafts: 3,
                 draft_span: 40,
                 predictions: 120,
                 top: 2,
-                ..SequenceNeeds::default()
+                ..SequenceLimits::default()
             };
             let id = network.open(&needs).unwrap();
-            let mut plan = StepPlan { visible: 40, ..StepPlan::default() };
+            let mut plan = StepPlan { kv_len: 40, ..StepPlan::default() };
             plan.mask = spec.attention;
-            plan.live.set_range(0..40);
+            plan.query.set_range(0..40);
             plan.predict.set_range(1..40);
-            let forbid = vec![3].into();
-            let ask = HeadRequest { margin: true, entropy: true, top: 2, forbid, ..HeadRequest::default() }.into();
+            let banned = vec![3].into();
+            let ask = HeadRequest { margin: true, entropy: true, top: 2, banned, ..HeadRequest::default() }.into();
             let tokens = vec![5; 120];
             let mut out = [Predictions::default()];
             for lanes in [Lanes::Canvas, Lanes::Drafts(3)] {
@@ -116,10 +116,10 @@ fn steps_with_an_adapter() {
                 let weights = RandomWeights::new(&spec, 7).with_adapter(&spec, (usage, 5), 0.5);
                 let options = CpuOptions { isa, dtype, quantisation, activations, threads: 1 };
                 let mut network = runner_with(&spec, &weights, options);
-                let needs = SequenceNeeds { positions: 40, rows: 40, predictions: 40, ..SequenceNeeds::default() };
+                let needs = SequenceLimits { positions: 40, rows: 40, predictions: 40, ..SequenceLimits::default() };
                 let id = network.open(&needs).unwrap();
-                let mut plan = StepPlan { visible: 40, mask: spec.attention, ..StepPlan::default() };
-                plan.live.set_range(0..40);
+                let mut plan = StepPlan { kv_len: 40, mask: spec.attention, ..StepPlan::default() };
+                plan.query.set_range(0..40);
                 plan.predict.set_range(20..40);
                 let tokens: Vec<u32> = (0..40).map(|at| if at % 3 == 2 { MASK } else { 5 }).collect();
                 let ask = HeadRequest::default().into();

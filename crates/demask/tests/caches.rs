@@ -9,7 +9,7 @@ use demask_cpu::isa::Isa;
 use demask_decode::{CanvasSpec, ModelFacts, Remasking, Session, SessionOptions, StopRule};
 use demask_model::{ArchSpec, Inspect};
 use demask_step::{
-    ForwardInput, Job, LayerRows, Mask, Position, Positions, Predictions, SequenceId, SequenceNeeds, SequenceStep,
+    ForwardInput, Job, LayerRows, Mask, Position, Positions, Predictions, SequenceId, SequenceLimits, SequenceStep,
 };
 use demask_tensor::Dtype;
 use demask_testkit::by_hand::ByHand;
@@ -94,7 +94,7 @@ fn run_on(
     change: impl Fn(&mut ForwardInput),
 ) -> (Vec<Forward>, Session) {
     let mut session = Session::new(options.clone()).unwrap();
-    let open = |needs: &SequenceNeeds| SequenceNeeds { logits: true, ..needs.clone() };
+    let open = |needs: &SequenceLimits| SequenceLimits { logits: true, ..needs.clone() };
     let ids: Vec<SequenceId> =
         session.needs().iter().map(|needs| network.open(&open(&needs.sequence)).unwrap()).collect();
     let mut forwards = Vec::new();
@@ -208,15 +208,15 @@ fn caches_t3_the_first_layer_matters_only_to_partial_responses() {
 fn caches_t4_rows_of_the_prompt_are_dead_between_refreshes() {
     let as_coded = |request: &mut ForwardInput| {
         let plan = &mut request.plan;
-        let end = plan.visible;
-        if plan.live.first() == Some(0) {
+        let end = plan.kv_len;
+        if plan.query.first() == Some(0) {
             return;
         }
         if plan.layers == LayerRows::All {
             let compute = Positions::from(PROMPT as Position..end);
             plan.layers = LayerRows::Partial { compute, probe: None, first_whole: true };
         }
-        plan.live.set_range(0..end);
+        plan.query.set_range(0..end);
         request.tokens.splice(0..0, 20..20 + PROMPT as u32);
     };
     for device in devices(0) {
@@ -224,7 +224,7 @@ fn caches_t4_rows_of_the_prompt_are_dead_between_refreshes() {
             let options = options(0, &format!("dllm:{cache},count=forwards,rows=drift"));
             let mut network = runner(&spec(0), device, Dtype::F32, 2);
             let coded = run_on(&mut *network, &options, as_coded).0;
-            assert!(coded.iter().all(|forward| forward.request.plan.live.len() == PROMPT + LENGTH));
+            assert!(coded.iter().all(|forward| forward.request.plan.query.len() == PROMPT + LENGTH));
             assert_same(&run(0, device, &options), &coded, cache);
         }
     }
@@ -340,7 +340,7 @@ fn caches_x4_a_fresh_response_leaves_a_prompt_with_an_interval() {
             let step = Cell::new(0);
             let freeze_prompt = |request: &mut ForwardInput| {
                 if step.replace(step.get() + 1) % interval > 0 {
-                    request.plan.live.set_range(PROMPT as Position..(PROMPT + LENGTH) as Position);
+                    request.plan.query.set_range(PROMPT as Position..(PROMPT + LENGTH) as Position);
                     request.tokens.drain(..PROMPT);
                 }
             };
@@ -369,7 +369,7 @@ fn caches_x6_one_block_makes_the_prefix_cache_a_frozen_prompt() {
 fn kept_slots(shift: usize, options: &SessionOptions) -> (usize, usize) {
     let mut network = runner(&spec(shift), devices(shift)[1], Dtype::F32, 2);
     let mut session = Session::new(options.clone()).unwrap();
-    let needs = SequenceNeeds { logits: true, ..session.needs()[0].sequence.clone() };
+    let needs = SequenceLimits { logits: true, ..session.needs()[0].sequence.clone() };
     let ids = [network.open(&needs).unwrap(), network.open(&needs).unwrap()];
     let mut step = |id: SequenceId, request: &ForwardInput| {
         let mut out = [Predictions::default()];
@@ -380,17 +380,17 @@ fn kept_slots(shift: usize, options: &SessionOptions) -> (usize, usize) {
     while session.wants() == Some(0) {
         let mut request = session.requests()[0].clone();
         request.ask.wanted.logits = true;
-        if request.plan.live.len() < PROMPT + LENGTH {
+        if request.plan.query.len() < PROMPT + LENGTH {
             step(ids[0], &request);
             let rows: Vec<Position> =
                 request.plan.predict.iter().map(|p| p.saturating_sub(shift as Position)).collect();
-            if let Some(unasked) = request.plan.live.iter().find(|row| !rows.contains(row)) {
+            if let Some(unasked) = request.plan.query.iter().find(|row| !rows.contains(row)) {
                 // One live row less: its slot is what the forward wrote, in the shadow what it was before.
                 let narrow = |at: &(Position, u32)| at.0 != unasked;
-                let left = request.plan.live.iter().zip(request.tokens.iter().copied()).filter(narrow);
+                let left = request.plan.query.iter().zip(request.tokens.iter().copied()).filter(narrow);
                 let (live, tokens): (Vec<Position>, Vec<u32>) = left.unzip();
                 let mut narrow = request.clone();
-                (narrow.plan.live, narrow.tokens) = (live.into_iter().collect(), tokens);
+                (narrow.plan.query, narrow.tokens) = (live.into_iter().collect(), tokens);
                 wrote += usize::from(step(ids[0], &narrow) != step(ids[1], &narrow));
             }
             let mut probe = request.clone();
@@ -471,12 +471,12 @@ fn caches_s4_truncated_forwards() {
         let mut network = runner(&spec(shift), devices(shift)[0], Dtype::F32, 1);
         let (forwards, _) = run_on(&mut *network, &options, |_| {});
         let truncated: Vec<_> =
-            forwards.iter().filter(|forward| (forward.request.plan.visible as usize) < PROMPT + LENGTH).collect();
+            forwards.iter().filter(|forward| (forward.request.plan.kv_len as usize) < PROMPT + LENGTH).collect();
         assert!(truncated.len() > 1);
         for forward in truncated {
-            let rows = forward.request.plan.visible as usize;
+            let rows = forward.request.plan.kv_len as usize;
             let needs =
-                SequenceNeeds { positions: rows, rows, predictions: rows, logits: true, ..SequenceNeeds::default() };
+                SequenceLimits { positions: rows, rows, predictions: rows, logits: true, ..SequenceLimits::default() };
             let id = network.open(&needs).unwrap();
             let mut out = [Predictions::default()];
             network.step(&[forward.request.step(id)], &mut out).unwrap();
@@ -497,7 +497,7 @@ fn slowfast_goes_with_every_cache_that_it_may() {
             };
             let forwards = run(shift, devices(shift)[0], &options);
             assert_eq!(forwards.len(), LENGTH, "{cache}: one token a forward");
-            assert!(forwards.iter().any(|forward| (forward.request.plan.visible as usize) < PROMPT + LENGTH));
+            assert!(forwards.iter().any(|forward| (forward.request.plan.kv_len as usize) < PROMPT + LENGTH));
         }
     }
 }

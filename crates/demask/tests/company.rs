@@ -10,7 +10,9 @@ use std::{
 };
 
 use demask::LikelihoodTask;
-use demask::{Class, Error, Event, Generation, Handle, LikelihoodOptions, Model, Options, Prompt, RequestHandle};
+use demask::{
+    Error, Event, Generation, Handle, LikelihoodOptions, Model, Options, Prompt, RequestHandle, SchedulingParams,
+};
 use demask_step::TokenId;
 
 use crate::{
@@ -98,9 +100,13 @@ fn answers_are_their_own_whoever_comes_and_goes() {
     let (mut finished, mut cancelled, mut company) = (0, 0, BTreeSet::new());
     while next < REQUESTS || !model.is_idle() {
         while next < REQUESTS && dice.chance(40) {
-            let class = Class { priority: (next % 3) as i32, weight: 1.0 + (next % 2) as f64, ..Class::default() };
+            let scheduling = SchedulingParams {
+                priority: (next % 3) as i32,
+                weight: 1.0 + (next % 2) as f64,
+                ..SchedulingParams::default()
+            };
             let mut prepared = model.prepare(&question(next), &options(next)).unwrap();
-            prepared.set_class(class);
+            prepared.set_scheduling(scheduling);
             running.insert(model.submit(prepared).unwrap(), next);
             if next % 16 == 5 {
                 let (context, text) = texts(next / 16);
@@ -263,13 +269,14 @@ fn a_ticket_can_be_polled_and_what_is_wrong_is_its_end() {
     let handle = model.handle();
     let too_long = Options { gen_length: Some(1 << 20), ..Options::default() };
     assert!(handle.stream(question(0), &too_long).is_err(), "known before it is submitted");
-    let nothing = Class { weight: f64::NAN, ..Class::default() };
+    let nothing = SchedulingParams { weight: f64::NAN, ..SchedulingParams::default() };
     let mut weightless = handle.prepare(&question(0), &options(0)).unwrap();
-    weightless.set_class(nothing);
+    weightless.set_scheduling(nothing);
     let refused = handle.submit(weightless).wait().unwrap_err();
     assert!(refused.to_string().starts_with("a weight of NaN"), "{refused}");
     let (context, text) = texts(0);
-    let mut judged = handle.submit_likelihoods(&[(context, text)], &draws(0), Class::default(), None).unwrap();
+    let mut judged =
+        handle.submit_likelihoods(&[(context, text)], &draws(0), SchedulingParams::default(), None).unwrap();
     let started = Instant::now();
     loop {
         match judged.poll_events(&mut Context::from_waker(Waker::noop())) {

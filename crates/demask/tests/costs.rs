@@ -47,7 +47,7 @@ impl Formula {
 
     /// A plan's layers. `kept`: rows keep increments, so that the last layer finishes all of them; else only `head`.
     fn layers(self, plan: &StepPlan, kept: bool, head: f64) -> f64 {
-        let (live, keys) = (plan.live.len() as f64, f64::from(plan.visible));
+        let (live, keys) = (plan.query.len() as f64, f64::from(plan.kv_len));
         let whole = self.layer(live, 0.0, keys);
         match &plan.layers {
             LayerRows::All if kept => self.layers * whole,
@@ -68,7 +68,7 @@ impl Formula {
 
 /// Rows that a plan's average layer computes: a fraction where the last one, or those behind the first, compute fewer.
 fn computed(layers: f64, plan: &StepPlan, kept: bool, head: f64) -> f64 {
-    let live = plan.live.len() as f64;
+    let live = plan.query.len() as f64;
     let sum = match &plan.layers {
         LayerRows::All if kept => layers * live,
         LayerRows::All => (layers - 1.0) * live + head,
@@ -233,7 +233,7 @@ fn average(formula: Formula, shift: u32, shape: Shape, cache: &str, head: &dyn F
 #[test]
 fn caches_x9_average_costs_are_those_of_the_table() {
     let shape = Shape { prompt: 819, length: 256, block: 32 };
-    let all = |plan: &StepPlan| plan.live.len();
+    let all = |plan: &StepPlan| plan.query.len();
     let asked = |plan: &StepPlan| plan.predict.len();
     let cost = |cache: &str, head: &dyn Fn(&StepPlan) -> usize| average(published(false, 1.0), 0, shape, cache, head);
     let near = |found: f64, expected: f64| assert!((found - expected).abs() < 0.006, "{found} is not {expected}");

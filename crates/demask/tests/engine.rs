@@ -1,4 +1,4 @@
-//! Deadlines and the pulse of an engine, over a network that dawdles, stops or panics when a test says so.
+//! Deadlines and the heartbeat of an engine, over a network that dawdles, stops or panics when a test says so.
 
 use std::{
     ops::ControlFlow,
@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use demask::{Class, Error, Event, Finish, Model, Options, Prompt, methods::transfer};
+use demask::{Error, Event, Finish, Model, Options, Prompt, SchedulingParams, methods::transfer};
 use demask::{ModelByHand, trace::Tracer};
 use demask_decode::transfer::OwnRule;
 use demask_engine::Faults;
@@ -55,9 +55,10 @@ fn a_deadline_ends_an_answer_with_what_is_settled() {
     let dawdles = || haunted(|forward| thread::sleep(Duration::from_millis(if forward == 9 { 2500 } else { 0 })));
     let by_option = dawdles().generate_with(QUESTION, &options(Some(2000))).unwrap();
     let model = dawdles();
-    let class = Class { deadline: Some(Instant::now() + Duration::from_secs(2)), ..Class::default() };
+    let scheduling =
+        SchedulingParams { deadline: Some(Instant::now() + Duration::from_secs(2)), ..SchedulingParams::default() };
     let mut request = model.prepare(&Prompt::from(QUESTION), &options(None)).unwrap();
-    request.set_class(class);
+    request.set_scheduling(scheduling);
     let by_class = model.submit(request).wait().unwrap();
     for cut in [by_option, by_class] {
         let (receipt, count) = (&cut.receipt.decoding, cut.tokens.len());
@@ -103,23 +104,23 @@ fn who_still_waits_for_memory_by_the_deadline_is_refused() {
 }
 
 #[test]
-fn the_pulse_tells_an_idle_engine_from_one_that_is_stuck() {
+fn the_heartbeat_tells_an_idle_engine_from_one_that_is_stuck() {
     let (model, hears, frees) = stopped_at(3);
     let handle = model.handle();
     handle.with_network(|_| ()).unwrap();
     thread::sleep(Duration::from_millis(30));
-    let idle = handle.pulse();
+    let idle = handle.heartbeat();
     assert!(idle.alive && handle.is_alive());
     assert!(!idle.busy, "nobody asks anything: {idle:?}");
     let ticket = handle.stream(QUESTION, &options(None)).unwrap();
     hears.recv().unwrap();
     thread::sleep(Duration::from_millis(50));
-    let stuck = handle.pulse();
+    let stuck = handle.heartbeat();
     assert!(stuck.alive && stuck.busy && stuck.since >= Duration::from_millis(40), "{stuck:?}");
     frees.send(()).unwrap();
     ticket.wait().unwrap();
     model.drain();
-    let over = handle.pulse();
+    let over = handle.heartbeat();
     assert!(!over.alive && !over.busy && !handle.is_alive());
 }
 
@@ -130,7 +131,7 @@ fn an_engine_whose_network_panics_is_not_alive() {
     let ask = || handle.generate_with(QUESTION, &options(None));
     let why = "its thread panicked (a bug, please report it): for a test";
     assert!(matches!(ask(), Err(Error::EngineFailed { why: told }) if told == why));
-    assert!(!handle.is_alive() && handle.pulse().failed, "whoever was told finds it so");
+    assert!(!handle.is_alive() && handle.heartbeat().failed, "whoever was told finds it so");
     assert_eq!(handle.failure(), Some(why));
     assert!(matches!(ask(), Err(Error::EngineFailed { .. })), "and whoever comes later is told the same");
     drop(model);
@@ -147,8 +148,8 @@ fn an_engine_whose_network_fails_says_so() {
         let Err(Error::Device(error)) = ticket.wait().map_err(Error::from) else { panic!("the device has failed") };
         assert_eq!(error.0, "it is on fire");
     }
-    let pulse = handle.pulse();
-    assert!(pulse.alive && pulse.failed, "its thread goes on: {pulse:?}");
+    let heartbeat = handle.heartbeat();
+    assert!(heartbeat.alive && heartbeat.failed, "its thread goes on: {heartbeat:?}");
     assert_eq!(handle.failure(), Some("the device failed: it is on fire"));
     assert!(matches!(ask().wait().map_err(Error::from), Err(Error::Device(_))));
     // Behind whatever the thread was about to write down.
@@ -163,7 +164,7 @@ fn an_engine_that_is_shut_down_has_not_failed() {
     let model = Model::demo().unwrap();
     let handle = model.handle();
     model.shut_down();
-    assert!(!handle.pulse().failed && handle.failure().is_none());
+    assert!(!handle.heartbeat().failed && handle.failure().is_none());
     assert!(matches!(handle.generate_with(QUESTION, &options(None)), Err(Error::ShutDown)));
 }
 

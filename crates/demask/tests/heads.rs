@@ -98,19 +98,19 @@ fn request() -> impl Strategy<Value = HeadRequest> {
     let limit = prop::option::of(1..=VOCABULARY as u32);
     ((tokens(30), limit), tokens(4), filter, temperature, flags, prop_oneof![Just(0), 1..40usize], 0..12usize).prop_map(
         |(
-            (forbid, limit),
-            mute,
+            (banned, limit),
+            zero_confidence,
             (top_k, top_p, min_p, first),
             temperature,
             [drawn, margin, entropy, logits],
             top,
-            judge_width,
+            score_width,
         )| {
             let order = if first { FilterOrder::TopKFirst } else { FilterOrder::TopPFirst };
             let confidence = if drawn { ConfidenceOf::Drawn } else { ConfidenceOf::Raw };
             let sampling = Sampling { temperature, top_k, top_p, min_p, order, confidence, seed: 0 };
-            let (forbid, mute) = (TokenList::from(forbid), TokenList::from(mute));
-            HeadRequest { forbid, limit, mute, sampling, margin, entropy, top, judge_width, logits }
+            let (banned, zero_confidence) = (TokenList::from(banned), TokenList::from(zero_confidence));
+            HeadRequest { banned, limit, zero_confidence, sampling, margin, entropy, top, score_width, logits }
         },
     )
 }
@@ -120,12 +120,12 @@ fn launches() -> impl Strategy<Value = [HeadLaunch; 2]> {
     let rows = prop::collection::vec((0..ROWS as u32, request(), any::<u64>(), 0..3u32), 1..=ROWS);
     (rows, any::<u64>()).prop_map(|(rows, seed)| {
         let requests: Vec<HeadRequest> = rows.iter().map(|(_, request, ..)| request.clone()).collect();
-        let judged: usize = requests.iter().map(|request| request.judge_width).sum();
+        let judged: usize = requests.iter().map(|request| request.score_width).sum();
         let mut head = HeadLaunch {
             rows: (0..).zip(&rows).map(|(request, &(row, _, key, _))| HeadRow { row, request, key }).collect(),
             requests,
             blends: Vec::new(),
-            judge: numbers(judged, seed).map(|number| number % VOCABULARY as u32).collect(),
+            score: numbers(judged, seed).map(|number| number % VOCABULARY as u32).collect(),
         };
         for (head_row, &(row, .., blend)) in (0..).zip(&rows).filter(|(_, row)| row.3 > 0) {
             let (other, slot) = ((row + 1) % ROWS as u32, if blend == 1 { NO_ROW } else { head_row });
@@ -156,8 +156,8 @@ fn assert_alike(found: &HeadOutput, expected: &HeadOutput) {
     assert_eq!(tokens, expected_tokens);
     assert_near(&probabilities, &expected_probabilities, "probability");
     let parts = |out: &HeadOutput| {
-        let ranks: Vec<u32> = out.judged.iter().map(|judged| judged.rank).collect();
-        (ranks, out.judged.iter().flat_map(|judged| [judged.log_probability, judged.best]).collect::<Vec<f32>>())
+        let ranks: Vec<u32> = out.scores.iter().map(|judged| judged.rank).collect();
+        (ranks, out.scores.iter().flat_map(|judged| [judged.log_probability, judged.best]).collect::<Vec<f32>>())
     };
     let ((ranks, judged), (expected_ranks, expected_judged)) = (parts(found), parts(expected));
     assert_eq!(ranks, expected_ranks);

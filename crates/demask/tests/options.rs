@@ -280,7 +280,7 @@ fn only_what_the_programs_strike_out_loses_its_share() {
     let lists = |prompt: &Prompt, options: Options| {
         let session = info.session(prompt, &options).unwrap();
         let wanted = &session.requests()[0].ask.wanted;
-        (wanted.forbid.to_vec(), wanted.mute.to_vec())
+        (wanted.banned.to_vec(), wanted.zero_confidence.to_vec())
     };
     let sorted = |mut ids: Vec<u32>| {
         ids.sort_unstable();
@@ -290,17 +290,17 @@ fn only_what_the_programs_strike_out_loses_its_share() {
     let mask = info.facts().mask_id.unwrap();
     let (muted, ends) = {
         let zero = Options { eos_confidence_zero: Some(true), ..Options::default() };
-        let (forbid, mute) = lists(&question, zero);
-        assert_eq!(forbid, [mask], "ends may be chosen");
-        (mute.clone(), mute)
+        let (banned, zero_confidence) = lists(&question, zero);
+        assert_eq!(banned, [mask], "ends may be chosen");
+        (zero_confidence.clone(), zero_confidence)
     };
     assert!(!muted.is_empty());
     assert_eq!(lists(&question, Options::default()), (vec![mask], vec![]), "the mask keeps its share");
-    let (forbid, mute) = lists(&question, Options { suppress_eos: Some(true), ..Options::default() });
-    assert_eq!(mute.len(), 1, "the end of the text is struck out");
-    assert_eq!(forbid, sorted(vec![mask, mute[0]]));
+    let (banned, zero_confidence) = lists(&question, Options { suppress_eos: Some(true), ..Options::default() });
+    assert_eq!(zero_confidence.len(), 1, "the end of the text is struck out");
+    assert_eq!(banned, sorted(vec![mask, zero_confidence[0]]));
     let hole = Prompt::Infill("Ada has <mask:2> pears.".into());
-    let (forbid, mute) = lists(&hole, Options::default());
-    assert_eq!(forbid, sorted([ends, vec![mask]].concat()));
-    assert!(mute.is_empty(), "no program strikes ends out of a hole");
+    let (banned, zero_confidence) = lists(&hole, Options::default());
+    assert_eq!(banned, sorted([ends, vec![mask]].concat()));
+    assert!(zero_confidence.is_empty(), "no program strikes ends out of a hole");
 }

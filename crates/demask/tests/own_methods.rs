@@ -12,7 +12,7 @@ use crate::{
     outlines::demo::opened,
 };
 use demask::ModelByHand;
-use demask::costs::rehearsal::{Assumed, explain};
+use demask::costs::dry_run::{Assumed, explain};
 use demask::{Options, Prompt};
 use demask_decode::{
     CacheSpec, CanvasSpec, DecoderSpec, Event, Registry, Session, SessionOptions, StopRule,
@@ -102,7 +102,7 @@ fn single_drafts_over_the_cache_are_static_decoding_on_a_network() {
     assert_eq!(commits(single.into()), commits(Static::default().into()));
 }
 
-/// They are rehearsed as our own.
+/// Dry runs explain them as our own.
 #[test]
 fn plans_of_methods_that_are_not_ours_are_told_without_a_network() {
     let facts = opened("demo-llada").info().facts().clone();
@@ -116,8 +116,8 @@ fn plans_of_methods_that_are_not_ours_are_told_without_a_network() {
     };
     let mut lines = Vec::new();
     let mut session = Session::new(options).unwrap();
-    let mut stand_in = Assumed::with_tokens(&facts, [10, 11], 0.0, 0);
-    explain(&mut session, &mut stand_in, &mut |line| lines.push(line), &mut |_, _| {}).unwrap();
+    let mut mock = Assumed::with_tokens(&facts, [10, 11], 0.0, 0);
+    explain(&mut session, &mut mock, &mut |line| lines.push(line), &mut |_, _| {}).unwrap();
     assert_eq!(lines[0], "step 0 sequence 0: live 0..37 visible 37 full canvas predict 13..21");
     assert!(lines[1].starts_with("step 1 sequence 0: live "), "{}", lines[1]);
     assert!(!lines[1].contains("live 0..37"), "{}", lines[1]);

@@ -141,7 +141,7 @@ fn plans(facts: &ModelFacts, decoder: DecoderSpec, cache: CacheSpec) -> Option<V
 /// Reads a run from its end: a row is read if a prediction is made of it, if a row that is read sees it, or if its K/V are
 /// still there when such a row looks.
 fn steps(plans: &[StepPlan], shift: Position) -> Vec<Step> {
-    let positions = plans.iter().map(|plan| plan.visible as usize).max().unwrap_or(0);
+    let positions = plans.iter().map(|plan| plan.kv_len as usize).max().unwrap_or(0);
     // Slots that a later step reads, and those that the next step keeps of a draft.
     let (mut read, mut kept) = (vec![false; positions], None::<(u32, Vec<bool>)>);
     let mut steps: Vec<Step> = plans
@@ -151,10 +151,10 @@ fn steps(plans: &[StepPlan], shift: Position) -> Vec<Step> {
             let lanes = plan.lanes.count();
             let (mut unread, mut before) = (0, read.clone());
             if plan.lanes == Lanes::Canvas {
-                plan.live.iter().for_each(|position| before[position as usize] = false);
+                plan.query.iter().for_each(|position| before[position as usize] = false);
             }
             for lane in 0..lanes {
-                let live = plan.live.as_slice();
+                let live = plan.query.as_slice();
                 let stays = |position: Position| match (&kept, plan.lanes) {
                     (_, Lanes::Canvas) => read[position as usize],
                     (Some((of, slots)), _) if *of == lane as u32 => slots[position as usize],
@@ -166,7 +166,7 @@ fn steps(plans: &[StepPlan], shift: Position) -> Vec<Step> {
                 let mut is_read: Vec<bool> = live.iter().map(|&row| predicts(row) || stays(row)).collect();
                 loop {
                     let seen = live.iter().zip(&is_read).filter(|(_, is_read)| **is_read);
-                    let end = seen.map(|(&row, _)| plan.mask.limit(row, plan.visible)).max().unwrap_or(0);
+                    let end = seen.map(|(&row, _)| plan.mask.limit(row, plan.kv_len)).max().unwrap_or(0);
                     let count = is_read.iter().filter(|&&is_read| is_read).count();
                     live.iter().zip(&mut is_read).for_each(|(&row, is_read)| *is_read |= row < end);
                     if count == is_read.iter().filter(|&&is_read| is_read).count() {
@@ -176,7 +176,7 @@ fn steps(plans: &[StepPlan], shift: Position) -> Vec<Step> {
                 }
                 unread += is_read.iter().filter(|&&is_read| !is_read).count();
             }
-            kept = plan.keep.as_ref().map(|keep| {
+            kept = plan.retain.as_ref().map(|keep| {
                 let mut slots = vec![false; positions];
                 for position in keep.positions.iter().map(|position| position as usize) {
                     slots[position] = std::mem::take(&mut before[position]);

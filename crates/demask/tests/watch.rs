@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::common::{Device, runner, specs, twin};
 use demask_cpu::isa::Isa;
 use demask_model::{ArchSpec, Part};
-use demask_step::{HeadAsk, Mask, Predictions, SequenceNeeds, SequenceStep, StepPlan};
+use demask_step::{HeadAsk, Mask, Predictions, SequenceLimits, SequenceStep, StepPlan};
 use demask_tensor::Dtype;
 use demask_testkit::naive::network::assert_near;
 
@@ -85,12 +85,12 @@ fn stored_keys_and_values_are_those_of_the_forwards_that_wrote_them() {
     for device in [Device::Cpu(Isa::best()), Device::EmulatedGpu] {
         let mut runner = runner(&spec, device, Dtype::F32, 2);
         assert!(runner.rows().capacity < POSITIONS as usize);
-        let needs = SequenceNeeds { positions: POSITIONS as usize, rows: 20, ..SequenceNeeds::default() };
+        let needs = SequenceLimits { positions: POSITIONS as usize, rows: 20, ..SequenceLimits::default() };
         let id = runner.open(&needs).unwrap();
         for start in (0..POSITIONS).step_by(20) {
             let tokens: Vec<u32> = (start..start + 20).map(|position| position % 60).collect();
-            let mut plan = StepPlan { visible: start + 20, mask: Mask::Full, ..StepPlan::default() };
-            plan.live.set_range(start..start + 20);
+            let mut plan = StepPlan { kv_len: start + 20, mask: Mask::Full, ..StepPlan::default() };
+            plan.query.set_range(start..start + 20);
             let step =
                 SequenceStep { sequence: id, tokens: &tokens, plan: &plan, ask: &HeadAsk::default(), blend: None };
             runner.step(&[step], &mut [Predictions::default()]).unwrap();

@@ -13,7 +13,7 @@ use crate::error::EngineError;
 /// Condition of an engine's thread, for health checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Pulse {
+pub struct Heartbeat {
     /// Records whether the thread runs: it was not shut down, and has not panicked.
     pub alive: bool,
     /// Records whether a network or the thread itself has failed: requests that need it end with an error until a new engine
@@ -29,8 +29,8 @@ pub struct Pulse {
 /// Report of an engine's thread about itself, without a lock.
 pub(crate) struct Health {
     start: Instant,
-    /// Milliseconds from the start to the last beat.
-    beat: AtomicU64,
+    /// Milliseconds from the start to the last heartbeat.
+    last: AtomicU64,
     busy: AtomicBool,
     pub(crate) ended: AtomicBool,
     /// Reason why it failed, once it has.
@@ -39,22 +39,22 @@ pub(crate) struct Health {
 
 impl Default for Health {
     fn default() -> Self {
-        let (beat, busy, ended) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
-        Self { start: Instant::now(), beat, busy, ended, failure: OnceLock::new() }
+        let (last, busy, ended) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        Self { start: Instant::now(), last, busy, ended, failure: OnceLock::new() }
     }
 }
 
 impl Health {
-    pub(crate) fn beat(&self, busy: bool) {
-        self.beat.store(self.start.elapsed().as_millis() as u64, Ordering::Release);
+    pub(crate) fn record_heartbeat(&self, busy: bool) {
+        self.last.store(self.start.elapsed().as_millis() as u64, Ordering::Release);
         self.busy.store(busy, Ordering::Release);
     }
 
-    pub(crate) fn pulse(&self) -> Pulse {
+    pub(crate) fn heartbeat(&self) -> Heartbeat {
         let (alive, busy) = (!self.ended.load(Ordering::Acquire), self.busy.load(Ordering::Acquire));
-        let beat = Duration::from_millis(self.beat.load(Ordering::Acquire));
+        let last = Duration::from_millis(self.last.load(Ordering::Acquire));
         let failed = self.failure.get().is_some();
-        Pulse { alive, failed, busy: alive && busy, since: self.start.elapsed().saturating_sub(beat) }
+        Heartbeat { alive, failed, busy: alive && busy, since: self.start.elapsed().saturating_sub(last) }
     }
 
     /// Writes down why it failed; the first reason counts.

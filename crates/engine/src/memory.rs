@@ -1,12 +1,12 @@
 //! Memory of the devices: what sequences take of it and are likely to take, and whether there is enough.
 
-use demask_step::{DeviceId, OpenError, OutOfMemory, Price};
+use demask_step::{DeviceId, MemoryCost, OpenError, OutOfMemory};
 
 use crate::ids::NetworkId;
 
 /// Memory of one device.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ledger {
+pub(crate) struct MemoryBudget {
     pub(crate) device: DeviceId,
     /// Bytes that sequences may take.
     pub(crate) limit: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Ledger {
 
 /// Memory of a request's sequences on one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bill {
+pub(crate) struct Reservation {
     pub(crate) device: DeviceId,
     /// Bytes that they are likely to take, at least those that they have taken.
     pub(crate) promised: u64,
@@ -32,30 +32,30 @@ pub(crate) struct Bill {
 
 /// Memory of a sequence: what opening it takes, and the bytes that it is likely to take in all.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Quote {
+pub(crate) struct SequenceCost {
     pub(crate) network: NetworkId,
-    pub(crate) opening: Price,
+    pub(crate) opening: MemoryCost,
     pub(crate) promised: u64,
 }
 
-impl Ledger {
-    /// Refuses a bill that cannot be paid beside the bytes that are promised.
-    fn covers(&self, bill: &Bill, promised: u64) -> Result<(), OpenError> {
-        let needed = bill.promised.saturating_add(bill.growth);
+impl MemoryBudget {
+    /// Refuses a reservation that does not fit beside the bytes that are promised.
+    fn covers(&self, reservation: &Reservation, promised: u64) -> Result<(), OpenError> {
+        let needed = reservation.promised.saturating_add(reservation.growth);
         let available = self.limit.saturating_sub(self.grown).saturating_sub(promised);
         if needed > available { Err(OutOfMemory { needed, available }.into()) } else { Ok(()) }
     }
 }
 
-/// The ledgers of all devices.
+/// The budgets of all devices.
 #[derive(Debug, Default)]
-pub(crate) struct Ledgers(Vec<Ledger>);
+pub(crate) struct MemoryBudgets(Vec<MemoryBudget>);
 
-impl Ledgers {
-    pub(crate) fn of(&mut self, device: DeviceId) -> &mut Ledger {
-        let found = self.0.iter().position(|ledger| ledger.device == device);
+impl MemoryBudgets {
+    pub(crate) fn of(&mut self, device: DeviceId) -> &mut MemoryBudget {
+        let found = self.0.iter().position(|budget| budget.device == device);
         let place = found.unwrap_or_else(|| {
-            self.0.push(Ledger { device, limit: u64::MAX, promised: 0, taken: 0, grown: 0 });
+            self.0.push(MemoryBudget { device, limit: u64::MAX, promised: 0, taken: 0, grown: 0 });
             self.0.len() - 1
         });
         &mut self.0[place]
@@ -63,81 +63,83 @@ impl Ledgers {
 
     /// Returns the bytes that open sequences have taken or are promised on all devices.
     pub(crate) fn held(&self) -> u64 {
-        self.0.iter().map(|ledger| ledger.promised.max(ledger.taken)).sum()
+        self.0.iter().map(|budget| budget.promised.max(budget.taken)).sum()
     }
 
     /// Returns the bytes of a device that are not taken.
     pub(crate) fn left(&mut self, device: DeviceId) -> u64 {
-        let Ledger { limit, taken, grown, .. } = *self.of(device);
+        let MemoryBudget { limit, taken, grown, .. } = *self.of(device);
         limit.saturating_sub(grown).saturating_sub(taken)
     }
 
     /// Returns the bytes of a device that sequences may hold in all; none where no limit is set.
     pub(crate) fn capacity(&self, device: DeviceId) -> Option<u64> {
-        let ledger = self.0.iter().find(|ledger| ledger.device == device)?;
-        (ledger.limit < u64::MAX).then(|| ledger.limit.saturating_sub(ledger.grown))
+        let budget = self.0.iter().find(|budget| budget.device == device)?;
+        (budget.limit < u64::MAX).then(|| budget.limit.saturating_sub(budget.grown))
     }
 
-    /// Refuses bills that could not be paid with nothing else open.
-    pub(crate) fn check_ever(&mut self, bills: &[Bill]) -> Result<(), OpenError> {
-        bills.iter().try_for_each(|bill| self.of(bill.device).covers(bill, 0))
+    /// Refuses reservations that would not fit with nothing else open.
+    pub(crate) fn check_ever(&mut self, reservations: &[Reservation]) -> Result<(), OpenError> {
+        reservations.iter().try_for_each(|reservation| self.of(reservation.device).covers(reservation, 0))
     }
 
-    /// Refuses bills that cannot be paid now.
-    pub(crate) fn check_now(&mut self, bills: &[Bill]) -> Result<(), OpenError> {
-        bills.iter().try_for_each(|bill| {
-            let ledger = self.of(bill.device);
-            ledger.covers(bill, ledger.promised)
+    /// Refuses reservations that do not fit now.
+    pub(crate) fn check_now(&mut self, reservations: &[Reservation]) -> Result<(), OpenError> {
+        reservations.iter().try_for_each(|reservation| {
+            let budget = self.of(reservation.device);
+            budget.covers(reservation, budget.promised)
         })
     }
 
-    pub(crate) fn pay(&mut self, bills: &[Bill]) {
-        for bill in bills {
-            let ledger = self.of(bill.device);
-            ledger.promised += bill.promised;
-            ledger.taken += bill.taken;
-            ledger.grown += bill.growth;
+    pub(crate) fn reserve(&mut self, reservations: &[Reservation]) {
+        for reservation in reservations {
+            let budget = self.of(reservation.device);
+            budget.promised += reservation.promised;
+            budget.taken += reservation.taken;
+            budget.grown += reservation.growth;
         }
     }
 
-    /// Adds bytes to a bill that was paid: sequences take more than they were opened with.
-    pub(crate) fn add(&mut self, bill: &mut Bill, bytes: u64) {
-        let ledger = self.of(bill.device);
-        bill.taken += bytes;
-        ledger.taken += bytes;
-        let beyond = bill.taken.saturating_sub(bill.promised);
-        bill.promised += beyond;
-        ledger.promised += beyond;
+    /// Adds bytes to a reservation that was made: sequences take more than they were opened with.
+    pub(crate) fn add(&mut self, reservation: &mut Reservation, bytes: u64) {
+        let budget = self.of(reservation.device);
+        reservation.taken += bytes;
+        budget.taken += bytes;
+        let beyond = reservation.taken.saturating_sub(reservation.promised);
+        reservation.promised += beyond;
+        budget.promised += beyond;
     }
 
-    pub(crate) fn give_back(&mut self, bills: &[Bill]) {
-        for bill in bills {
-            let ledger = self.of(bill.device);
-            ledger.promised -= bill.promised;
-            ledger.taken -= bill.taken;
+    pub(crate) fn release(&mut self, reservations: &[Reservation]) {
+        for reservation in reservations {
+            let budget = self.of(reservation.device);
+            budget.promised -= reservation.promised;
+            budget.taken -= reservation.taken;
         }
     }
 }
 
-/// Adds up the quotes of a request's sequences, device by device. Sequences of one network make the same buffers grow: the
-/// largest growth is theirs together.
-pub(crate) fn bills(quotes: impl Iterator<Item = Result<Quote, OpenError>>) -> Result<Vec<Bill>, OpenError> {
-    let (mut bills, mut grown): (Vec<Bill>, Vec<(NetworkId, u64)>) = (Vec::new(), Vec::new());
-    for quote in quotes {
-        let Quote { network, opening: Price { own, growth, device }, promised } = quote?;
+/// Adds up the costs of a request's sequences, device by device. Sequences of one network make the same buffers grow:
+/// the largest growth is theirs together.
+pub(crate) fn reservations(
+    costs: impl Iterator<Item = Result<SequenceCost, OpenError>>,
+) -> Result<Vec<Reservation>, OpenError> {
+    let (mut reservations, mut grown): (Vec<Reservation>, Vec<(NetworkId, u64)>) = (Vec::new(), Vec::new());
+    for cost in costs {
+        let SequenceCost { network, opening: MemoryCost { own, growth, device }, promised } = cost?;
         let before = grown.iter().filter(|(id, _)| *id == network).map(|&(_, most)| most).max().unwrap_or(0);
         grown.push((network, growth));
         let growth = growth.saturating_sub(before);
-        match bills.iter_mut().find(|bill| bill.device == device) {
-            Some(bill) => {
-                bill.taken = bill.taken.saturating_add(own);
-                bill.promised = bill.promised.saturating_add(promised.max(own));
-                bill.growth = bill.growth.saturating_add(growth);
+        match reservations.iter_mut().find(|reservation| reservation.device == device) {
+            Some(reservation) => {
+                reservation.taken = reservation.taken.saturating_add(own);
+                reservation.promised = reservation.promised.saturating_add(promised.max(own));
+                reservation.growth = reservation.growth.saturating_add(growth);
             }
-            None => bills.push(Bill { device, promised: promised.max(own), taken: own, growth }),
+            None => reservations.push(Reservation { device, promised: promised.max(own), taken: own, growth }),
         }
     }
-    Ok(bills)
+    Ok(reservations)
 }
 
 /// Positions that a sequence is likely to grow by, before one of its order has ended.

@@ -3,8 +3,8 @@
 use std::{cmp::Reverse, mem, time::Duration};
 
 use demask_step::{
-    DeviceError, DeviceId, ForwardInput, Network, OpenError, Opened, Pages, Predictions, Prefix, PrefixCounters,
-    RowBudget, SequenceId, SequenceNeeds, SequenceStep, room,
+    DeviceError, DeviceId, ForwardInput, Network, OpenError, Opened, Pages, Predictions, Prefix, PrefixCacheStats,
+    RowBudget, SequenceId, SequenceLimits, SequenceStep, room,
 };
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// A network, and scratch for its forwards, which never allocate: room is made when sequences are opened.
-pub(crate) struct Host<N: Network + ?Sized> {
+pub(crate) struct NetworkState<N: Network + ?Sized> {
     pub(crate) network: Box<N>,
     /// Faults that are injected, in tests.
     pub(crate) faults: Faults,
@@ -78,18 +78,18 @@ pub struct NetworkCounters {
     /// nothing else took any of it; none where no limit is set.
     pub page_capacity: Option<u64>,
     /// Counters of published prefixes; none if the network keeps none.
-    pub prefixes: Option<PrefixCounters>,
+    pub prefixes: Option<PrefixCacheStats>,
     /// Rows that are nearly free beside others.
     pub free_rows: usize,
     /// Cost of a forward, once enough of them have run.
     pub cost: Option<ForwardCost>,
 }
 
-impl<N: Network + ?Sized> Host<N> {
+impl<N: Network + ?Sized> NetworkState<N> {
     pub(crate) fn new(network: Box<N>) -> Self {
         let curve = Curve::new(network.rows().free);
         // Nothing at all has a price, which says of which device.
-        let device = network.price(&SequenceNeeds::default()).unwrap_or_default().device;
+        let device = network.memory_cost(&SequenceLimits::default()).unwrap_or_default().device;
         Self {
             network,
             device,
@@ -111,12 +111,12 @@ impl<N: Network + ?Sized> Host<N> {
 
     pub(crate) fn open(
         &mut self,
-        needs: &SequenceNeeds,
+        needs: &SequenceLimits,
         prefix: Prefix<'_>,
         tenant: Tenant,
     ) -> Result<Opened, OpenError> {
         self.faults.opening()?;
-        let opened = self.network.open_behind(needs, prefix)?;
+        let opened = self.network.open_with_prefix(needs, prefix)?;
         self.counters.open += 1;
         let open = self.counters.open;
         self.enter(tenant);
@@ -146,7 +146,7 @@ impl<N: Network + ?Sized> Host<N> {
 
     /// Reports whether sequences may share prefixes on it.
     pub(crate) fn keeps_prefixes(&self) -> bool {
-        self.failed.is_none() && self.network.prefixes().is_some()
+        self.failed.is_none() && self.network.prefix_cache_stats().is_some()
     }
 
     pub(crate) fn close(&mut self, sequence: SequenceId, tenant: Tenant) {
@@ -190,7 +190,7 @@ impl<N: Network + ?Sized> Host<N> {
             // Also of those that are not taken now: their turn comes.
             one.set_tag(id, tag, *round + 1);
             let is_long = one.wanted().ok().flatten().is_some_and(|wanted| is_long(wanted.group(0), piece));
-            let (id, weight) = (one.id.0, one.class.weight);
+            let (id, weight) = (one.id.0, one.scheduling.weight);
             let ready = Ready { tag, id, slot, party: place, is_long, taken: 0, rows: 0, end: None, weight };
             party.ready.push(Reverse(ready));
         }
@@ -224,8 +224,8 @@ impl<N: Network + ?Sized> Host<N> {
         }
     }
 
-    /// Runs the chosen groups as one forward and leaves the predictions with the host. A request that is found wrong before
-    /// it ends with an error, alone. Returns how long the network took.
+    /// Runs the chosen groups as one forward and leaves the predictions with the network. A request that is found wrong
+    /// before it ends with an error, alone. Returns how long the network took.
     pub(crate) fn run(
         &mut self,
         running: &mut [Box<Request>],
@@ -289,7 +289,7 @@ impl<N: Network + ?Sized> Host<N> {
     }
 
     pub(crate) fn counters(&self) -> NetworkCounters {
-        let (pages, prefixes) = (self.network.pages(), self.network.prefixes());
+        let (pages, prefixes) = (self.network.pages(), self.network.prefix_cache_stats());
         let (free_rows, cost) = (self.curve.free(), self.curve.cost());
         NetworkCounters { pages, prefixes, free_rows, cost, ..self.counters }
     }
@@ -324,7 +324,7 @@ fn join<'a, N: Network + ?Sized>(
 
 /// Keys that an input's rows read, roughly: all that are visible.
 fn read(request: &ForwardInput) -> u64 {
-    request.tokens.len() as u64 * u64::from(request.plan.visible)
+    request.tokens.len() as u64 * u64::from(request.plan.kv_len)
 }
 
 /// Returns an empty vector for other lifetimes in the same allocation: collecting in place reuses it.

@@ -6,9 +6,9 @@ use std::{
     time::Instant,
 };
 
-/// Class of a request: its priority, deadline, share and tenant.
+/// Scheduling parameters of a request: its priority, deadline, share and tenant.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Class {
+pub struct SchedulingParams {
     /// Requests of a higher priority enter first. The default is 0.
     pub priority: i32,
     /// Among requests of one priority those with the earliest deadline enter first, those without one last. One that still
@@ -37,7 +37,7 @@ impl Default for Tenant {
     }
 }
 
-impl Default for Class {
+impl Default for SchedulingParams {
     fn default() -> Self {
         Self { priority: 0, deadline: None, weight: 1.0, tenant: Tenant::default() }
     }

@@ -34,8 +34,8 @@ pub(crate) fn rows(group: &[ForwardInput]) -> usize {
 /// are cut alike: where they differ, nothing is cut.
 fn end(group: &[ForwardInput], from: usize, most: usize) -> Option<usize> {
     let (first, others) = group.split_first()?;
-    let (live, end) = (&first.plan.live, first.plan.piece_end(from, most));
-    let alike = |other: &ForwardInput| other.plan.piece_end(from, most) == end && other.plan.live == *live;
+    let (live, end) = (&first.plan.query, first.plan.piece_end(from, most));
+    let alike = |other: &ForwardInput| other.plan.piece_end(from, most) == end && other.plan.query == *live;
     let is_cut = first.tokens.len() == live.len() && (from > 0 || end < live.len());
     (is_cut && others.iter().all(alike)).then_some(end)
 }

@@ -1,6 +1,6 @@
 //! Requests that wait for memory: in which order they enter, and how long one may be overtaken.
 
-use crate::{params::Class, request::Request};
+use crate::{params::SchedulingParams, request::Request};
 
 /// Blocked requests that may be overtaken in one look at the queue: a long queue does not lengthen each forward.
 const LOOK_AHEAD: usize = 256;
@@ -41,14 +41,14 @@ impl Queue {
 
     /// Puts requests into the order in which they enter. `entered` returns how many of a tenant have entered.
     fn order(&mut self, entered: impl Fn(u64) -> usize) {
-        let order = |Request { class, id, .. }: &Request| {
-            (-i64::from(class.priority), class.deadline.is_none(), class.deadline, *id)
+        let order = |Request { scheduling, id, .. }: &Request| {
+            (-i64::from(scheduling.priority), scheduling.deadline.is_none(), scheduling.deadline, *id)
         };
         self.waiting.sort_by_key(|request| order(request));
         // Each request's turn is the number of those of its tenant before it, by the tenant's weight.
         let mut before: Vec<(u64, usize)> = Vec::new();
         let mut turns: Vec<f64> = Vec::with_capacity(self.waiting.len());
-        for Class { tenant, .. } in self.waiting.iter().map(|request| request.class) {
+        for SchedulingParams { tenant, .. } in self.waiting.iter().map(|request| request.scheduling) {
             let place = before.iter().position(|&(id, _)| id == tenant.id).unwrap_or_else(|| {
                 before.push((tenant.id, entered(tenant.id)));
                 before.len() - 1
@@ -148,7 +148,7 @@ impl Queue {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use demask_step::{Job, Need, Pending, Predictions};
+    use demask_step::{Job, Pending, Predictions, SequenceSpec};
 
     use super::*;
     use crate::{ids::RequestId, params::Tenant};
@@ -157,7 +157,7 @@ mod tests {
     struct Nothing;
 
     impl Job for Nothing {
-        fn needs(&self) -> &[Need] {
+        fn needs(&self) -> &[SequenceSpec] {
             &[]
         }
 
@@ -168,10 +168,10 @@ mod tests {
         fn feed(&mut self, _: &[Predictions]) {}
     }
 
-    fn push(queue: &mut Queue, id: u64, class: Class) {
+    fn push(queue: &mut Queue, id: u64, scheduling: SchedulingParams) {
         let mut request = Request::new(Nothing);
         request.id = RequestId(id);
-        request.set_class(class);
+        request.set_scheduling(scheduling);
         queue.push(Box::new(request));
     }
 
@@ -188,19 +188,23 @@ mod tests {
     fn order_is_priority_then_deadline_then_arrival() {
         let (mut queue, now) = (Queue::new(4), Instant::now());
         let later = |seconds| Some(now + Duration::from_secs(seconds));
-        push(&mut queue, 0, Class::default());
-        push(&mut queue, 1, Class { deadline: later(9), ..Class::default() });
-        push(&mut queue, 2, Class { deadline: later(3), ..Class::default() });
-        push(&mut queue, 3, Class::default());
-        push(&mut queue, 4, Class { priority: 1, ..Class::default() });
-        push(&mut queue, 5, Class { priority: -1, deadline: later(1), ..Class::default() });
+        push(&mut queue, 0, SchedulingParams::default());
+        push(&mut queue, 1, SchedulingParams { deadline: later(9), ..SchedulingParams::default() });
+        push(&mut queue, 2, SchedulingParams { deadline: later(3), ..SchedulingParams::default() });
+        push(&mut queue, 3, SchedulingParams::default());
+        push(&mut queue, 4, SchedulingParams { priority: 1, ..SchedulingParams::default() });
+        push(&mut queue, 5, SchedulingParams { priority: -1, deadline: later(1), ..SchedulingParams::default() });
         assert_eq!(order(&mut queue), [4, 2, 1, 0, 3, 5]);
     }
 
     #[test]
     fn tenants_enter_in_turns_however_many_works_each_has() {
         let mut queue = Queue::new(4);
-        let of = |id, weight, priority| Class { priority, tenant: Tenant { id, weight }, ..Class::default() };
+        let of = |id, weight, priority| SchedulingParams {
+            priority,
+            tenant: Tenant { id, weight },
+            ..SchedulingParams::default()
+        };
         for id in 0..6 {
             push(&mut queue, id, of(1, 1.0, 0));
         }
@@ -218,9 +222,12 @@ mod tests {
     #[test]
     fn what_is_late_is_taken_out_and_nothing_else() {
         let (mut queue, now) = (Queue::new(4), Instant::now());
-        let at = |milliseconds| Class { deadline: Some(now + Duration::from_millis(milliseconds)), ..Class::default() };
-        [at(5), at(9), Class::default(), at(7)].into_iter().enumerate().for_each(|(id, class)| {
-            push(&mut queue, id as u64, class);
+        let at = |milliseconds| SchedulingParams {
+            deadline: Some(now + Duration::from_millis(milliseconds)),
+            ..SchedulingParams::default()
+        };
+        [at(5), at(9), SchedulingParams::default(), at(7)].into_iter().enumerate().for_each(|(id, scheduling)| {
+            push(&mut queue, id as u64, scheduling);
         });
         let late = queue.take(|request| request.is_late(now + Duration::from_millis(7)));
         let late: Vec<_> = late.iter().map(|request| request.id.0).collect();
@@ -230,9 +237,9 @@ mod tests {
     #[test]
     fn a_head_without_memory_is_overtaken_until_its_patience_ends() {
         let mut queue = Queue::new(4);
-        push(&mut queue, 0, Class::default());
+        push(&mut queue, 0, SchedulingParams::default());
         for forwards in 10..20 {
-            push(&mut queue, forwards, Class { priority: 1, ..Class::default() });
+            push(&mut queue, forwards, SchedulingParams { priority: 1, ..SchedulingParams::default() });
             let mut entered = Vec::new();
             queue.admit(
                 forwards,

@@ -16,9 +16,9 @@ use demask_step::{ForwardInput, Job, Predictions, SequenceId};
 use crate::{
     error::RequestError,
     ids::{NetworkId, RequestId},
-    memory::Bill,
+    memory::Reservation,
     output::Sender,
-    params::{Class, cache_salt},
+    params::{SchedulingParams, cache_salt},
     pieces::Pieces,
     text::Text,
 };
@@ -41,7 +41,7 @@ pub struct Request {
     /// A note of the caller that prepared it, read at its end.
     note: Option<Box<dyn Any + Send + Sync>>,
     /// Priority, deadline, share and tenant.
-    pub(crate) class: Class,
+    pub(crate) scheduling: SchedulingParams,
     /// Events for its reader.
     pub(crate) output: Option<Sender<Box<Self>>>,
     /// The networks that its own networks 0, 1 are.
@@ -90,7 +90,7 @@ pub(crate) struct Open {
     filling: bool,
     /// Tag on each of the request's networks, and the round in which it was ready there; none before.
     tags: Vec<Option<(f64, u64)>>,
-    pub(crate) bills: Vec<Bill>,
+    pub(crate) reservations: Vec<Reservation>,
     /// Progress through its next group, if that runs in pieces.
     pub(crate) pieces: Pieces,
 }
@@ -140,7 +140,7 @@ impl Request {
             text: None,
             guide: None,
             note: None,
-            class: Class::default(),
+            scheduling: SchedulingParams::default(),
             output: None,
             on: Vec::new(),
             submitted: Duration::ZERO,
@@ -193,9 +193,9 @@ impl Request {
     }
 
     /// Sets its priority, deadline, share and tenant. Of two deadlines the earlier one counts.
-    pub fn set_class(&mut self, class: Class) {
-        let deadline = self.class.deadline.into_iter().chain(class.deadline).min();
-        self.class = Class { deadline, ..class };
+    pub fn set_scheduling(&mut self, scheduling: SchedulingParams) {
+        let deadline = self.scheduling.deadline.into_iter().chain(scheduling.deadline).min();
+        self.scheduling = SchedulingParams { deadline, ..scheduling };
     }
 
     /// Lets it share the K/V of its prompt with requests of the same salt alone, so that the time of an answer reveals nothing
@@ -208,7 +208,7 @@ impl Request {
 
     /// Sets the time at which it ends with its settled part; none: no limit.
     pub fn set_deadline(&mut self, deadline: Option<Instant>) {
-        self.class.deadline = deadline;
+        self.scheduling.deadline = deadline;
     }
 
     /// Makes it report the predictions of networks, as [`Event::Predicted`].
@@ -298,7 +298,7 @@ impl Request {
 
     /// Returns whether its deadline has passed.
     pub(crate) fn is_late(&self, now: Instant) -> bool {
-        self.class.deadline.is_some_and(|deadline| deadline <= now)
+        self.scheduling.deadline.is_some_and(|deadline| deadline <= now)
     }
 
     /// Forwards for which it has waited for memory.
@@ -345,7 +345,7 @@ impl Request {
             emit(Event::Progress { done, all });
         }
         self.recorded.drain(..).for_each(&mut *emit);
-        let Self { job, text, class, events, reports_logprobs, .. } = self;
+        let Self { job, text, scheduling, events, reports_logprobs, .. } = self;
         let job: &mut dyn Any = &mut **job;
         let Some(session) = job.downcast_mut::<Session>() else { return };
         events.extend(session.events());
@@ -367,7 +367,7 @@ impl Request {
             }
         }
         if let Some(text) = text {
-            end_if_due(session, text, class, emit);
+            end_if_due(session, text, scheduling, emit);
         }
         if let Some(Event::Step { step, nfe, rows, drafts, accepted, rejected, merged, .. }) = last {
             let (masks, settled) = (session.masks(), session.settled());
@@ -380,10 +380,10 @@ impl Request {
 
     /// Ends the session at a stop text or the deadline, for an owner that takes the session's events itself.
     pub fn end_if_due(&mut self) {
-        let Self { job, text: Some(text), class, .. } = self else { return };
+        let Self { job, text: Some(text), scheduling, .. } = self else { return };
         let job: &mut dyn Any = &mut **job;
         if let Some(session) = job.downcast_mut::<Session>() {
-            end_if_due(session, text, class, &mut drop);
+            end_if_due(session, text, scheduling, &mut drop);
         }
     }
 
@@ -411,9 +411,9 @@ impl Request {
 }
 
 /// Extends the text, and ends the session at a stop text or the deadline.
-fn end_if_due(session: &mut Session, text: &mut Text, class: &Class, emit: &mut dyn FnMut(Event)) {
+fn end_if_due(session: &mut Session, text: &mut Text, scheduling: &SchedulingParams, emit: &mut dyn FnMut(Event)) {
     text.report(session, emit);
-    if class.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+    if scheduling.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
         session.give_up();
         text.report(session, emit);
     }

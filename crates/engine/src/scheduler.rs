@@ -5,14 +5,14 @@ mod memory;
 
 use std::time::{Duration, Instant};
 
-use demask_step::{DeviceError, DeviceId, Network, Pending, SequenceId, SequenceNeeds};
+use demask_step::{DeviceError, DeviceId, Network, Pending, SequenceId, SequenceLimits};
 
 use crate::{
     error::{Busy, RequestError, SubmitError},
     faults::Faults,
     ids::{NetworkId, RequestId},
-    memory::{Growths, Ledgers},
-    network::{Host, NetworkCounters},
+    memory::{Growths, MemoryBudgets},
+    network::{NetworkCounters, NetworkState},
     params::Tenant,
     queue::Queue,
     request::{Observer, Request},
@@ -36,10 +36,10 @@ const PATIENCE: u64 = 64;
 /// }
 /// ```
 pub struct Scheduler<N: Network + ?Sized> {
-    hosts: Vec<Option<Host<N>>>,
+    states: Vec<Option<NetworkState<N>>>,
     running: Vec<Box<Request>>,
     waiting: Queue,
-    ledgers: Ledgers,
+    budgets: MemoryBudgets,
     growths: Growths,
     /// Records whether requests enter before all the memory is free that they may take.
     preempts: bool,
@@ -116,10 +116,10 @@ impl<N: Network + ?Sized> Scheduler<N> {
     pub fn new() -> Self {
         let start = Instant::now();
         Self {
-            hosts: Vec::new(),
+            states: Vec::new(),
             running: Vec::new(),
             waiting: Queue::new(PATIENCE),
-            ledgers: Ledgers::default(),
+            budgets: MemoryBudgets::default(),
             growths: Growths::default(),
             preempts: true,
             stirred: false,
@@ -167,8 +167,8 @@ impl<N: Network + ?Sized> Scheduler<N> {
 
     /// Adds a network, and returns its name.
     pub fn add(&mut self, network: Box<N>) -> NetworkId {
-        self.hosts.push(Some(Host::new(network)));
-        NetworkId(self.hosts.len() - 1)
+        self.states.push(Some(NetworkState::new(network)));
+        NetworkId(self.states.len() - 1)
     }
 
     /// Hands a network back, if it is there.
@@ -177,42 +177,42 @@ impl<N: Network + ?Sized> Scheduler<N> {
     /// If sequences are open on it, or requests wait for it.
     pub fn remove(&mut self, network: NetworkId) -> Result<Option<Box<N>>, Busy> {
         let waiting = self.waiting.count(|request| request.on.contains(&network));
-        let Some(host) = self.hosts.get_mut(network.0) else { return Ok(None) };
-        let open = host.as_ref().map_or(0, |host| host.counters.open) + waiting;
+        let Some(state) = self.states.get_mut(network.0) else { return Ok(None) };
+        let open = state.as_ref().map_or(0, |state| state.counters.open) + waiting;
         if open > 0 {
             return Err(Busy { open });
         }
-        Ok(host.take().map(|host| host.network))
+        Ok(state.take().map(|state| state.network))
     }
 
     /// Sets the faults that are injected before the forwards and openings of a network from now on, for tests.
     pub fn set_faults(&mut self, network: NetworkId, faults: Faults) {
-        if let Some(host) = self.hosts.get_mut(network.0).and_then(Option::as_mut) {
-            host.faults = faults;
+        if let Some(state) = self.states.get_mut(network.0).and_then(Option::as_mut) {
+            state.faults = faults;
         }
     }
 
     /// Returns the names of its networks, in the order in which they were added.
     pub fn networks(&self) -> Vec<NetworkId> {
-        let there = self.hosts.iter().enumerate().filter(|(_, host)| host.is_some());
+        let there = self.states.iter().enumerate().filter(|(_, state)| state.is_some());
         there.map(|(index, _)| NetworkId(index)).collect()
     }
 
     /// Returns a network, to look at it; none if it was removed.
     pub fn network(&self, network: NetworkId) -> Option<&N> {
-        Some(&*self.hosts.get(network.0)?.as_ref()?.network)
+        Some(&*self.states.get(network.0)?.as_ref()?.network)
     }
 
     /// Returns a network, to change it or run it between forwards; none if it was removed.
     pub fn network_mut(&mut self, network: NetworkId) -> Option<&mut N> {
-        Some(&mut *self.hosts.get_mut(network.0)?.as_mut()?.network)
+        Some(&mut *self.states.get_mut(network.0)?.as_mut()?.network)
     }
 
     /// Sets how many bytes sequences and the growth of shared buffers may take on a device from now on, beside those that they
     /// hold already. Without a limit the device itself says when it is full.
     pub fn limit(&mut self, device: DeviceId, bytes: u64) {
-        let ledger = self.ledgers.of(device);
-        ledger.limit = bytes.saturating_add(ledger.taken).saturating_add(ledger.grown);
+        let budget = self.budgets.of(device);
+        budget.limit = bytes.saturating_add(budget.taken).saturating_add(budget.grown);
         self.stirred = true;
     }
 
@@ -225,21 +225,21 @@ impl<N: Network + ?Sized> Scheduler<N> {
 
     /// Returns the counts of a network; none if it was removed.
     pub fn network_counters(&self, network: NetworkId) -> Option<NetworkCounters> {
-        let host = self.hosts.get(network.0)?.as_ref()?;
-        let one = SequenceNeeds { positions: 1, ..SequenceNeeds::default() };
-        let page = host.network.price(&one).map_or(0, |price| price.own);
-        let capacity = self.ledgers.capacity(host.device);
-        Some(NetworkCounters { page_capacity: capacity.and_then(|bytes| bytes.checked_div(page)), ..host.counters() })
+        let state = self.states.get(network.0)?.as_ref()?;
+        let one = SequenceLimits { positions: 1, ..SequenceLimits::default() };
+        let page = state.network.memory_cost(&one).map_or(0, |cost| cost.own);
+        let capacity = self.budgets.capacity(state.device);
+        Some(NetworkCounters { page_capacity: capacity.and_then(|bytes| bytes.checked_div(page)), ..state.counters() })
     }
 
     /// Returns the counts of all networks, in the order in which they were added.
     pub fn all_network_counters(&self) -> impl Iterator<Item = NetworkCounters> {
-        (0..self.hosts.len()).filter_map(|index| self.network_counters(NetworkId(index)))
+        (0..self.states.len()).filter_map(|index| self.network_counters(NetworkId(index)))
     }
 
     /// Returns the error of the first network that has failed; none if all are sound.
     pub fn failure(&self) -> Option<&DeviceError> {
-        self.hosts.iter().flatten().find_map(|host| host.failed.as_ref())
+        self.states.iter().flatten().find_map(|state| state.failed.as_ref())
     }
 
     /// Returns whether nothing runs and nothing waits.
@@ -273,21 +273,21 @@ impl<N: Network + ?Sized> Scheduler<N> {
     }
 
     fn refuse(&mut self, request: &Request, on: &[NetworkId]) -> Result<(), SubmitError> {
-        let class = request.class;
-        for weight in [class.weight, class.tenant.weight] {
+        let scheduling = request.scheduling;
+        for weight in [scheduling.weight, scheduling.tenant.weight] {
             if !(weight > 0.0 && weight.is_finite()) {
                 return Err(SubmitError::Weight(weight));
             }
         }
         for need in request.job().needs() {
-            let host = on.get(need.network).and_then(|id| self.hosts.get(id.0)).and_then(Option::as_ref);
-            let host = host.ok_or(SubmitError::NoNetwork(need.network))?;
-            if let Some(error) = &host.failed {
+            let state = on.get(need.network).and_then(|id| self.states.get(id.0)).and_then(Option::as_ref);
+            let state = state.ok_or(SubmitError::NoNetwork(need.network))?;
+            if let Some(error) = &state.failed {
                 return Err(error.clone().into());
             }
         }
-        let bills = self.bills(request, on, true)?;
-        Ok(self.ledgers.check_ever(&bills)?)
+        let reservations = self.reservations(request, on, true)?;
+        Ok(self.budgets.check_ever(&reservations)?)
     }
 
     /// Gives up a request that waits or runs, and hands it over; none if it is over or was never there.
@@ -380,8 +380,8 @@ impl<N: Network + ?Sized> Scheduler<N> {
 
     fn close_sequences(&mut self, sequences: &[(NetworkId, SequenceId)], tenant: Tenant) {
         for &(network, sequence) in sequences {
-            if let Some(host) = &mut self.hosts[network.0] {
-                host.close(sequence, tenant);
+            if let Some(state) = &mut self.states[network.0] {
+                state.close(sequence, tenant);
             }
         }
     }
@@ -390,9 +390,9 @@ impl<N: Network + ?Sized> Scheduler<N> {
     fn close(&mut self, place: usize, sound: bool) -> Box<Request> {
         let mut request = self.running.swap_remove(place);
         if sound {
-            for (id, host) in self.hosts.iter_mut().enumerate() {
-                if let Some(host) = host.as_mut().filter(|host| host.keeps_prefixes()) {
-                    request.publish(NetworkId(id), &mut *host.network, true);
+            for (id, state) in self.states.iter_mut().enumerate() {
+                if let Some(state) = state.as_mut().filter(|state| state.keeps_prefixes()) {
+                    request.cache_prefixes(NetworkId(id), &mut *state.network, true);
                 }
             }
         }
@@ -406,7 +406,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
         }
         let open = std::mem::take(&mut request.open);
         self.close_sequences(&open.sequences, request.tenant());
-        self.ledgers.give_back(&open.bills);
+        self.budgets.release(&open.reservations);
         request.spent.wall = (self.clock)().saturating_sub(request.submitted);
         request
     }
@@ -423,43 +423,43 @@ impl<N: Network + ?Sized> Scheduler<N> {
                 }
             };
             let Some(network) = wanted else { continue };
-            let Some(host) = &self.hosts[network.0] else { continue };
-            least = Some(least.map_or((host.turn, network), |least| least.min((host.turn, network))));
+            let Some(state) = &self.states[network.0] else { continue };
+            least = Some(least.map_or((state.turn, network), |least| least.min((state.turn, network))));
         }
         least.map(|(_, network)| network)
     }
 
     /// Runs one forward of a network and feeds the requests that took part.
     fn forward(&mut self, id: NetworkId, started: Duration, seen: &mut Observer<'_>) -> Ran {
-        let Self { hosts, running, clock, counters, stirred, held_back, .. } = self;
-        let Some(host) = &mut hosts[id.0] else { return Ran::default() };
+        let Self { states, running, clock, counters, stirred, held_back, .. } = self;
+        let Some(state) = &mut states[id.0] else { return Ran::default() };
         counters.forwards += 1;
-        host.turn = counters.forwards;
-        host.choose(id, running);
-        let result = host.run(running, &mut **clock);
+        state.turn = counters.forwards;
+        state.choose(id, running);
+        let result = state.run(running, &mut **clock);
         let elapsed = match result {
             Ok(elapsed) => elapsed,
             Err(error) => {
-                host.put_back(running);
+                state.put_back(running);
                 for one in running.iter_mut().filter(|one| one.end.is_none() && one.on.contains(&id)) {
                     one.fail(error.clone().into());
                 }
-                host.failed = Some(error);
+                state.failed = Some(error);
                 return Ran { network: Some(id), ..Ran::default() };
             }
         };
         let mut ran = Ran { network: Some(id), ..Ran::default() };
-        let keeps = host.keeps_prefixes();
-        for part in &host.joined {
+        let keeps = state.keeps_prefixes();
+        for part in &state.joined {
             let one = &mut running[part.slot];
             let was_filling = one.is_filling();
             if part.is_piece {
-                one.feed_piece(host.predictions(part));
+                one.feed_piece(state.predictions(part));
             } else {
-                one.feed(host.predictions(part));
+                one.feed(state.predictions(part));
             }
             if keeps && one.end.is_none() {
-                one.publish(id, &mut *host.network, false);
+                one.cache_prefixes(id, &mut *state.network, false);
             }
             *stirred |= *held_back && was_filling && !one.is_filling();
             one.show(seen);
@@ -467,10 +467,10 @@ impl<N: Network + ?Sized> Scheduler<N> {
             ran.groups += part.groups;
             ran.rows += part.rows;
         }
-        host.put_back(running);
+        state.put_back(running);
         let now = clock();
         let all = now.saturating_sub(started);
-        for part in &host.joined {
+        for part in &state.joined {
             // A network may take groups without rows: these are not charged.
             running[part.slot].charge(id, elapsed, all, part.rows as f64 / ran.rows.max(1) as f64, now);
         }
@@ -514,13 +514,13 @@ impl<N: Network + ?Sized> Scheduler<N> {
             return;
         }
         let mut leaks = Vec::new();
-        for host in self.hosts.iter().flatten() {
-            let (open, pages) = (host.counters.open, host.network.pages().used);
+        for state in self.states.iter().flatten() {
+            let (open, pages) = (state.counters.open, state.network.pages().used);
             if open > 0 || pages > 0 {
                 leaks.push(format!("{open} sequences and {pages} pages are open"));
             }
         }
-        let held = self.ledgers.held();
+        let held = self.budgets.held();
         if held > 0 {
             leaks.push(format!("{held} bytes are held"));
         }

@@ -17,7 +17,7 @@ use demask_step::Network;
 use crate::{
     error::EngineError,
     handle::RequestHandle,
-    health::{Health, Pulse},
+    health::{Health, Heartbeat},
     ids::{NetworkId, RequestId},
     network::NetworkCounters,
     output::{OutputQueue, Sender},
@@ -182,8 +182,8 @@ impl<N: Network + ?Sized + 'static> EngineHandle<N> {
     }
 
     /// Returns the condition of the engine's thread, without waiting for it.
-    pub fn pulse(&self) -> Pulse {
-        self.shared.health.pulse()
+    pub fn heartbeat(&self) -> Heartbeat {
+        self.shared.health.heartbeat()
     }
 
     /// Returns the reason why the engine failed; none if it has not. Another one has to be made from the model's files.
@@ -193,7 +193,7 @@ impl<N: Network + ?Sized + 'static> EngineHandle<N> {
 
     /// Returns whether the engine's thread runs; one that has ended serves no request any more.
     pub fn is_alive(&self) -> bool {
-        self.pulse().alive
+        self.heartbeat().alive
     }
 
     /// Returns the engine's counts as they were after its last forward.
@@ -231,7 +231,7 @@ impl<N: Network + ?Sized> Loop<N> {
     /// Takes commands and runs forwards until it is shut down, or no handle is left to send a command.
     fn run(&mut self, commands: &Receiver<Command<N>>) {
         while self.obey(commands) {
-            self.shared.health.beat(true);
+            self.shared.health.record_heartbeat(true);
             let Self { scheduler, over, .. } = self;
             over.extend(scheduler.cancel_all(Request::is_cancelled));
             scheduler.expire(Instant::now(), over);
@@ -260,12 +260,12 @@ impl<N: Network + ?Sized> Loop<N> {
             }
             if idle {
                 self.publish();
-                self.shared.health.beat(false);
+                self.shared.health.record_heartbeat(false);
             }
             let command =
                 if idle { commands.recv().map_err(|_| TryRecvError::Disconnected) } else { commands.try_recv() };
             if idle {
-                self.shared.health.beat(true);
+                self.shared.health.record_heartbeat(true);
             }
             match command {
                 Ok(Command::Submit(request, on)) => self.submit(request, &on),

@@ -9,7 +9,7 @@ use demask_eval::{
     Record,
     report::{self, Numbers},
     run::{
-        Combination, Means, Peaks, Plan, Rehearsed, Runs, Spec, Store, about_model, configuration, needs, outline, run,
+        Combination, DryRun, Means, Peaks, Plan, Runs, Spec, Store, about_model, configuration, needs, outline, run,
     },
 };
 use serde_json::{Map, Value};
@@ -19,7 +19,7 @@ use crate::recipes::{items, root};
 /// A file of runs with its models, carried out.
 struct Carried {
     plan: Plan,
-    rehearsed: Vec<Rehearsed>,
+    dry_runs: Vec<DryRun>,
     combinations: Vec<Combination>,
     models: Vec<Map<String, Value>>,
     store: Store,
@@ -43,18 +43,18 @@ fn carry_out(text: &str, width: usize) -> Carried {
     let plan = planned(text);
     let open = |row: usize| opened(plan.rows[row].model.load.model.as_deref().unwrap());
     let rows = 0..plan.rows.len();
-    let rehearse = |row| plan.rehearse(row, &|prompt, options| open(row).prepare(prompt, options)).unwrap();
-    let rehearsed: Vec<Rehearsed> = rows.clone().map(rehearse).collect();
+    let dry_run = |row| plan.dry_run(row, &|prompt, options| open(row).prepare(prompt, options)).unwrap();
+    let dry_runs: Vec<DryRun> = rows.clone().map(dry_run).collect();
     let device = DeviceOptions::default();
     let models = rows.map(|row| about_model(&open(row), &plan.rows[row].model, &device)).collect();
-    let combinations = Combination::all(&plan, &rehearsed).unwrap();
+    let combinations = Combination::all(&plan, &dry_runs).unwrap();
     let mut store = Store::nowhere();
     for (_, rows) in plan.groups() {
-        let model: Model = open(rows[0]).load(&device, &needs(&rehearsed, &rows, width), &mut |_| true).unwrap();
+        let model: Model = open(rows[0]).load(&device, &needs(&dry_runs, &rows, width), &mut |_| true).unwrap();
         let runs = Runs { plan: &plan, combinations: &combinations, width, permission: None, part: None };
         run(&[(&model, &rows)], runs, &mut store, &mut |_| ControlFlow::Continue(())).unwrap();
     }
-    Carried { plan, rehearsed, combinations, models, store }
+    Carried { plan, dry_runs, combinations, models, store }
 }
 
 impl Carried {
@@ -74,7 +74,7 @@ impl Carried {
     }
 
     fn numbers(&self) -> Numbers {
-        let outline = outline(&self.plan, &self.rehearsed, &self.combinations, &self.models);
+        let outline = outline(&self.plan, &self.dry_runs, &self.combinations, &self.models);
         Numbers::of(&outline.evaluation(self.store.records(), None, &Peaks::new())).unwrap()
     }
 }
@@ -197,8 +197,8 @@ fn a_directory_holds_no_results_of_the_other_setting() {
         let text = format!(
             "[[task]]\ntask = \"wordmath\"\nlimit = 1\n[[row]]\nname = \"row\"\nmodel = \"demo/{model}\"\n{setting}"
         );
-        let Carried { plan, rehearsed, combinations, models, .. } = carry_out(&text, 1);
-        configuration(&plan, &rehearsed, &combinations, &models)
+        let Carried { plan, dry_runs, combinations, models, .. } = carry_out(&text, 1);
+        configuration(&plan, &dry_runs, &combinations, &models)
     };
     let (shared, whole) = (configured("demo-sdar", ""), configured("demo-sdar", "no_prefix_cache = true"));
     let directory = std::env::temp_dir().join(format!("demask-prefixes-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! Every file under `recipes` is rehearsed without the weights that it names: its options, wordings, data schemas and
+//! Every file under `recipes` is run dry without the weights that it names: its options, wordings, data schemas and
 //! lengths, on demo models of the same family and on invented items.
 
 use std::{
@@ -156,9 +156,9 @@ fn every_recipe_can_be_run() {
                     None => opened,
                 }
             });
-            let rehearsed = plan.rehearse(index, &|prompt, options| opened.prepare(prompt, options));
-            let rehearsed = rehearsed.unwrap_or_else(|error| panic!("{}: {error}", recipe.display()));
-            assert!(!rehearsed.needs.is_empty());
+            let dry_run = plan.dry_run(index, &|prompt, options| opened.prepare(prompt, options));
+            let dry_run = dry_run.unwrap_or_else(|error| panic!("{}: {error}", recipe.display()));
+            assert!(!dry_run.needs.is_empty());
             rows_seen += 1;
         }
     }

@@ -4,22 +4,27 @@ use std::{fs::File, io::BufReader, path::Path};
 
 use anyhow::Context;
 use demask::{
-    costs::{outline::Outline, replay::Recorded, shapes::Like},
+    costs::{model_shape::ModelShape, replay::Recorded, shapes::Like},
     trace::read_trace,
 };
 use demask_model::Convention;
 use demask_terminal::{exit::usage, load::Source, output::Screen};
 
 /// The model that costs are asked for: a shape, or a model whose weights stay where they are.
-pub fn outline(like: Option<&str>, source: &Source, guide: Option<&Source>, screen: Screen) -> anyhow::Result<Outline> {
+pub fn shape(
+    like: Option<&str>,
+    source: &Source,
+    guide: Option<&Source>,
+    screen: Screen,
+) -> anyhow::Result<ModelShape> {
     let model = match like {
-        Some(like) => Outline::of_shape(like.parse()?, None)?,
-        None => Outline::of(source.open(screen)?),
+        Some(like) => ModelShape::of_shape(like.parse()?, None)?,
+        None => ModelShape::of(source.open(screen)?),
     };
     let Some(guide) = guide else { return Ok(model) };
     let guide = match guide.name() {
-        Some(name) if name.parse::<Like>().is_ok() => Outline::of_shape(name.parse()?, None)?,
-        _ => Outline::of(guide.open(screen)?),
+        Some(name) if name.parse::<Like>().is_ok() => ModelShape::of_shape(name.parse()?, None)?,
+        _ => ModelShape::of(guide.open(screen)?),
     };
     Ok(model.guided_by(guide)?)
 }

@@ -30,7 +30,7 @@ pub fn write(directory: &Path, subject: &Subject<'_>, costs: &Costs, acceptance:
 
 /// Costs at all lengths that the model's context holds.
 fn scaled(subject: &Subject<'_>, costs: &Costs, acceptance: f64) -> anyhow::Result<Vec<Costs>> {
-    let (prompt, context) = (costs.estimate.prompt_tokens, subject.outline.info().spec().context);
+    let (prompt, context) = (costs.estimate.prompt_tokens, subject.shape.info().spec().context);
     let asked = subject.options.gen_length.unwrap_or(costs.estimate.decoding.generated_tokens);
     let mut all = Vec::new();
     for scale in SCALES {

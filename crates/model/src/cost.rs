@@ -52,7 +52,7 @@ impl Asked<'_> {
         let held = plan.row(lane, position).map(|row| self.tokens[row]);
         let skip = self.ask.only_where.is_some_and(|wanted| held.is_some_and(|token| token != wanted));
         let position = plan.predictor(position, spec.shift as u32);
-        let rank = plan.live.rank(position).filter(|_| !skip)?;
+        let rank = plan.query.rank(position).filter(|_| !skip)?;
         Some(Predictor { position, rank })
     }
 }
@@ -86,8 +86,8 @@ pub fn step_cost(spec: &ArchSpec, convention: Convention, asked: Asked<'_>, incr
 
 /// Returns how many keys a step must read: those of its sequence that any row sees, and what each draft writes for itself.
 pub fn keys_read(plan: &StepPlan) -> u64 {
-    let limit = plan.live.last().map_or(0, |last| plan.mask.limit(last, plan.visible));
-    u64::from(limit) + plan.rows().saturating_sub(plan.live.len()) as u64
+    let limit = plan.query.last().map_or(0, |last| plan.mask.limit(last, plan.kv_len));
+    u64::from(limit) + plan.rows().saturating_sub(plan.query.len()) as u64
 }
 
 /// Rows that the head reads.
@@ -104,7 +104,7 @@ impl Answered {
         let mut answered = Self { rows: 0.0, keys: 0.0 };
         for position in rows {
             answered.rows += 1.0;
-            answered.keys += f64::from(plan.mask.limit(position, plan.visible));
+            answered.keys += f64::from(plan.mask.limit(position, plan.kv_len));
         }
         answered
     }
@@ -133,7 +133,7 @@ pub(crate) fn cost(spec: &ArchSpec, plan: &StepPlan, increments: bool, answered:
 /// Operations as dLLM-Cache's table counts them.
 fn published(spec: &ArchSpec, plan: &StepPlan, increments: bool, answered: Answered) -> Cost {
     let rows = if plan.layers == LayerRows::All { Rows::live(plan) } else { Rows::partial(plan) };
-    let positions = if increments { plan.visible as usize * plan.lanes.count() } else { plan.rows() };
+    let positions = if increments { plan.kv_len as usize * plan.lanes.count() } else { plan.rows() };
     let logits = if answered.rows == 0.0 { 0.0 } else { positions as f64 };
     summed(spec, plan, &[(0..spec.layers, rows)], logits, false)
 }
@@ -155,8 +155,8 @@ impl Rows {
     /// All live rows of a plan.
     fn live(plan: &StepPlan) -> Self {
         let rows = plan.rows() as f64;
-        let limit = |position| f64::from(plan.mask.limit(position, plan.visible));
-        let keys = (0..plan.lanes.count()).flat_map(|_| plan.live.iter()).map(limit).sum();
+        let limit = |position| f64::from(plan.mask.limit(position, plan.kv_len));
+        let keys = (0..plan.lanes.count()).flat_map(|_| plan.query.iter()).map(limit).sum();
         Self { computed: rows, stored: rows, compared: 0.0, keys }
     }
 
@@ -169,7 +169,7 @@ impl Rows {
         let drift = probe.as_ref().filter(|probe| !matches!(probe.by, Drift::Random { .. }));
         let others = drift.map_or(0, |probe| probe.rows.len() - probe.keep);
         let computed = lanes * (compute.len() + chosen) as f64;
-        let keys = computed * f64::from(plan.visible);
+        let keys = computed * f64::from(plan.kv_len);
         Self { computed, stored: computed, compared: lanes * others as f64, keys }
     }
 }

@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use demask_step::{Mask, Prefix, PrefixCounters, TokenId};
+use demask_step::{Mask, Prefix, PrefixCacheStats, TokenId};
 
 /// Names a node. Numbers of nodes that are gone are used again.
 pub(crate) type NodeId = u32;
@@ -30,7 +30,7 @@ pub(crate) struct PrefixIndex {
     /// Counts uses.
     clock: u64,
     idle_pages: usize,
-    counters: PrefixCounters,
+    counters: PrefixCacheStats,
 }
 
 /// Key of a node among all others.
@@ -97,7 +97,7 @@ impl PrefixIndex {
         self.idle_pages
     }
 
-    pub(crate) fn counters(&self) -> PrefixCounters {
+    pub(crate) fn counters(&self) -> PrefixCacheStats {
         self.counters
     }
 
@@ -147,7 +147,7 @@ impl PrefixIndex {
     }
 
     /// Marks the published part of a prefix as used last. Returns the pages of it that nobody holds.
-    pub(crate) fn spare(&mut self, prefix: Prefix<'_>, most: usize) -> usize {
+    pub(crate) fn touch_prefix(&mut self, prefix: Prefix<'_>, most: usize) -> usize {
         let Found { shared, copied } = self.find(prefix, most);
         self.touch(&shared);
         self.touch(copied.map(|(node, _)| node).as_slice());

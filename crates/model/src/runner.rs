@@ -3,8 +3,8 @@
 mod inspect;
 
 use demask_step::{
-    DeviceError, Network, OpenError, Opened, OutOfMemory, Pages, PlanError, PlanLimits, Position, Predictions, Prefix,
-    PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds, SequenceStep,
+    DeviceError, MemoryCost, Network, OpenError, Opened, OutOfMemory, Pages, PlanError, PlanLimits, Position,
+    Predictions, Prefix, PrefixCacheStats, RowBudget, SequenceId, SequenceLimits, SequenceStep,
 };
 use demask_tensor::{
     Backend, Dtype, HeadOutput, Launch, PAGE, PageCopy, PageKind, WorkspaceShape, round_bf16, widen_bf16,
@@ -124,7 +124,7 @@ impl<B: Backend> Runner<B> {
     }
 
     /// Returns the workspace for one more sequence with these needs.
-    fn grown(&self, needs: &SequenceNeeds) -> WorkspaceShape {
+    fn grown(&self, needs: &SequenceLimits) -> WorkspaceShape {
         let open = self.sequences.iter().flatten().map(|sequence| table_entries(sequence.state.needs())).sum::<usize>();
         let rows = needs.rows.max(needs.group_rows);
         WorkspaceShape {
@@ -135,7 +135,7 @@ impl<B: Backend> Runner<B> {
         }
     }
 
-    fn reserve_for(&mut self, needs: &SequenceNeeds) -> Result<(), OutOfMemory> {
+    fn reserve_for(&mut self, needs: &SequenceLimits) -> Result<(), OutOfMemory> {
         self.reserve_rotation(needs.positions)?;
         self.lowered.reserve(self.sequences.len() + 1, needs);
         self.reserve(self.grown(needs))
@@ -210,7 +210,7 @@ impl<B: Backend> Runner<B> {
     }
 
     /// Reports whether a sequence may share pages: those that hold nothing but K and V.
-    fn shares(&self, needs: &SequenceNeeds) -> bool {
+    fn shares(&self, needs: &SequenceLimits) -> bool {
         self.idle_bytes > 0 && page_kind(needs) == PageKind::default()
     }
 
@@ -237,12 +237,12 @@ impl<B: Backend> Runner<B> {
 }
 
 impl<B: Backend> Network for Runner<B> {
-    fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
-        let needs = SequenceNeeds { opens_with: None, ..needs.clone() };
-        Ok(self.open_behind(&needs, Prefix::default())?.sequence)
+    fn open(&mut self, needs: &SequenceLimits) -> Result<SequenceId, OpenError> {
+        let needs = SequenceLimits { opens_with: None, ..needs.clone() };
+        Ok(self.open_with_prefix(&needs, Prefix::default())?.sequence)
     }
 
-    fn open_behind(&mut self, needs: &SequenceNeeds, prefix: Prefix<'_>) -> Result<Opened, OpenError> {
+    fn open_with_prefix(&mut self, needs: &SequenceLimits, prefix: Prefix<'_>) -> Result<Opened, OpenError> {
         if needs.positions > self.spec.context {
             return Err(OpenError::Context { needed: needs.positions, available: self.spec.context });
         }
@@ -295,7 +295,7 @@ impl<B: Backend> Network for Runner<B> {
         taken.map(|()| room)
     }
 
-    fn publish(&mut self, sequence: SequenceId, prefix: Prefix<'_>, ends: bool) {
+    fn cache_prefix(&mut self, sequence: SequenceId, prefix: Prefix<'_>, ends: bool) {
         let Some(Some(sequence)) = self.sequences.get_mut(sequence.0 as usize) else { return };
         if self.idle_bytes == 0 || page_kind(sequence.state.needs()) != PageKind::default() {
             return;
@@ -313,8 +313,8 @@ impl<B: Backend> Network for Runner<B> {
         self.idle_bytes > 0 && self.prefixes.gains(prefix, filler)
     }
 
-    fn spare(&mut self, prefix: Prefix<'_>) -> u64 {
-        self.prefixes.spare(prefix, usize::MAX) as u64 * self.shared_page_bytes()
+    fn touch_prefix(&mut self, prefix: Prefix<'_>) -> u64 {
+        self.prefixes.touch_prefix(prefix, usize::MAX) as u64 * self.shared_page_bytes()
     }
 
     fn evict(&mut self, bytes: u64) -> u64 {
@@ -323,8 +323,8 @@ impl<B: Backend> Network for Runner<B> {
         self.prefixes.idle_pages() as u64 * page
     }
 
-    fn prefixes(&self) -> Option<PrefixCounters> {
-        (self.idle_bytes > 0).then(|| PrefixCounters { capacity: self.idle_bytes, ..self.prefixes.counters() })
+    fn prefix_cache_stats(&self) -> Option<PrefixCacheStats> {
+        (self.idle_bytes > 0).then(|| PrefixCacheStats { capacity: self.idle_bytes, ..self.prefixes.counters() })
     }
 
     fn close(&mut self, sequence: SequenceId) {
@@ -336,7 +336,7 @@ impl<B: Backend> Network for Runner<B> {
         self.evict(self.idle_bytes);
     }
 
-    fn price(&self, needs: &SequenceNeeds) -> Result<Price, OpenError> {
+    fn memory_cost(&self, needs: &SequenceLimits) -> Result<MemoryCost, OpenError> {
         if needs.positions > self.spec.context {
             return Err(OpenError::Context { needed: needs.positions, available: self.spec.context });
         }
@@ -345,7 +345,7 @@ impl<B: Backend> Network for Runner<B> {
         let grown = self.grown(needs);
         let bytes = |shape: &WorkspaceShape| self.backend.workspace_bytes(shape);
         let growth = if grown == self.reserved { 0 } else { bytes(&grown).saturating_sub(bytes(&self.reserved)) };
-        Ok(Price { own, growth, device: self.backend.device() })
+        Ok(MemoryCost { own, growth, device: self.backend.device() })
     }
 
     fn check(&self, group: &[SequenceStep<'_>]) -> Result<(), PlanError> {

@@ -1,6 +1,6 @@
 //! One open sequence: its pages, which of them are shared, and the overlay of its last drafts.
 
-use demask_step::{Lanes, Position, Positions, SequenceNeeds, SequenceState, StepPlan, room};
+use demask_step::{Lanes, Position, Positions, SequenceLimits, SequenceState, StepPlan, room};
 use demask_tensor::PAGE;
 
 use crate::prefixes::NodeId;
@@ -39,7 +39,7 @@ pub(crate) fn pages_of_span(span: usize) -> usize {
 }
 
 /// Pages that one draft's overlay may take.
-pub(crate) fn overlay_pages(needs: &SequenceNeeds) -> usize {
+pub(crate) fn overlay_pages(needs: &SequenceLimits) -> usize {
     pages_of_span(needs.draft_span).min(needs.positions.div_ceil(PAGE))
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn reserve_touched(touched: &mut Vec<u32>, positions: usize) {
 }
 
 impl Sequence {
-    pub(crate) fn new(needs: SequenceNeeds) -> Self {
+    pub(crate) fn new(needs: SequenceLimits) -> Self {
         let mut touched = Vec::new();
         reserve_touched(&mut touched, if needs.drafts > 0 { needs.positions } else { 0 });
         // Growing moves no list.
@@ -103,7 +103,7 @@ impl Sequence {
     pub(crate) fn record(&mut self, plan: &StepPlan) {
         self.state.record(plan);
         if plan.lanes != Lanes::Canvas {
-            touched_pages(&plan.live, &mut self.touched);
+            touched_pages(&plan.query, &mut self.touched);
         }
     }
 }

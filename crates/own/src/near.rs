@@ -41,10 +41,10 @@ impl CachePolicy for Window {
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
         // A decoder may leave the end of the canvas out.
         let end = query.end(view.canvas);
-        plan.visible = end;
+        plan.kv_len = end;
         plan.predict.clone_from(&query.predict);
         let window = query.predict.first().zip(query.predict.last()).filter(|_| self.block == Some(view.block));
-        plan.live.set_range(window.map_or(0..end, |(first, last)| {
+        plan.query.set_range(window.map_or(0..end, |(first, last)| {
             // The row that predicts a position may stand before it, and must be live.
             let start = first.saturating_sub(view.shift).saturating_sub(self.rows);
             start..last.saturating_add(1).saturating_add(self.rows).min(end)

@@ -93,10 +93,10 @@ fn canvas_logits_and_slots_are_seen_forward_by_forward_under_ones_own_cache() {
     let over = decode_with_logits(&mut model, session, &mut |look| {
         let Some((input, predicted)) = look.ran else { return Ok(()) };
         assert_eq!(predicted.logits.len(), predicted.tokens.len() * vocabulary);
-        let slots = look.network.stored(look.sequence, &input.plan.live).map_err(Error::Device)?;
-        assert_eq!(slots[0][0].len() % input.plan.live.len(), 0);
-        assert!(look.session.canvas().len() >= input.plan.live.len());
-        (forwards, fewest) = (forwards + 1, fewest.min(input.plan.live.len()));
+        let slots = look.network.stored(look.sequence, &input.plan.query).map_err(Error::Device)?;
+        assert_eq!(slots[0][0].len() % input.plan.query.len(), 0);
+        assert!(look.session.canvas().len() >= input.plan.query.len());
+        (forwards, fewest) = (forwards + 1, fewest.min(input.plan.query.len()));
         Ok(())
     });
     let canvas = over.unwrap().canvas().len();

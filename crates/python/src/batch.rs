@@ -13,8 +13,8 @@ use pyo3::prelude::*;
 
 use crate::{
     answer,
+    request_handle::{self, PATIENCE},
     rule::Raised,
-    ticket::{self, PATIENCE},
 };
 
 /// A prompt that is ready to be submitted.
@@ -88,7 +88,7 @@ impl<'a> Batch<'a> {
                 let place = match result {
                     Ok(generation) => answer::fields(py, &generation, &events)?.into_any(),
                     Err(error) => {
-                        let error = ticket::failed(py, &error.into(), raised.as_ref());
+                        let error = request_handle::failed(py, &error.into(), raised.as_ref());
                         if !keep {
                             return Err(error);
                         }

@@ -15,8 +15,8 @@ use crate::{
     error::{closed, exception, raise},
     options::options,
     prompt::prompt,
+    request_handle::{RequestHandle, Trace},
     rule::{self, Handed, Raised},
-    ticket::{Ticket, Trace},
     tokenizer::Tokenizer,
 };
 
@@ -113,11 +113,16 @@ impl Engine {
 
     /// Submits a prompt.
     #[pyo3(signature = (prompt: "tuple[str, Any]", options: "dict[str, Any]"))]
-    fn submit(&self, py: Python<'_>, prompt: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Ticket> {
+    fn submit(
+        &self,
+        py: Python<'_>,
+        prompt: &Bound<'_, PyAny>,
+        options: &Bound<'_, PyDict>,
+    ) -> PyResult<RequestHandle> {
         let handle = self.handle(py)?;
         let (wanted, raised) = Wanted::read(prompt, options)?;
         let prepared = py.detach(|| wanted.prepare(handle));
-        Ok(Ticket::new(handle.submit(prepared.map_err(|error| raise(py, &error))?), raised, None))
+        Ok(RequestHandle::new(handle.submit(prepared.map_err(|error| raise(py, &error))?), raised, None))
     }
 
     /// Submits a prompt whose way is written down: with the drafts of each forward, and with all predictions, if asked for.
@@ -129,7 +134,7 @@ impl Engine {
         options: &Bound<'_, PyDict>,
         drafts: bool,
         predictions: bool,
-    ) -> PyResult<Ticket> {
+    ) -> PyResult<RequestHandle> {
         let handle = self.handle(py)?;
         let (wanted, raised) = Wanted::read(prompt, options)?;
         let mut prepared = py.detach(|| wanted.prepare(handle)).map_err(|error| raise(py, &error))?;
@@ -141,7 +146,7 @@ impl Engine {
         }
         let tracer = Tracer::new(handle.info(), wanted.options.seed.unwrap_or(0));
         let trace = py.detach(|| Trace::new(tracer, handle.texts()));
-        Ok(Ticket::new(handle.submit_for_every_event(prepared), raised, Some(trace)))
+        Ok(RequestHandle::new(handle.submit_for_every_event(prepared), raised, Some(trace)))
     }
 
     /// Prepares many prompts, each with its options. Where one cannot be prepared, its exception is raised; if `keep` is set, it
@@ -167,11 +172,11 @@ impl Engine {
     }
 
     /// Submits a prepared prompt, once.
-    fn submit_prepared(&self, py: Python<'_>, prepared: &batch::Prepared) -> PyResult<Ticket> {
+    fn submit_prepared(&self, py: Python<'_>, prepared: &batch::Prepared) -> PyResult<RequestHandle> {
         let handle = self.handle(py)?;
         let again = || exception(py, "Error", "a prepared prompt is submitted once: prepare it again");
         let (prepared, raised) = prepared.take().ok_or_else(again)?;
-        Ok(Ticket::new(handle.submit(prepared), raised, None))
+        Ok(RequestHandle::new(handle.submit(prepared), raised, None))
     }
 
     /// Runs prepared prompts, `width` of them at the same time, and returns the fields of each answer in their order.

@@ -13,7 +13,7 @@ use demask_eval::{
     Record,
     report::{self, Format, Numbers, ReportError},
     run::{
-        AskOptions, Asking, Changes, Combination, FileError, Happened, Item, MadeBy, Means, ModelSpec, Plan, Rehearsed,
+        AskOptions, Asking, Changes, Combination, DryRun, FileError, Happened, Item, MadeBy, Means, ModelSpec, Plan,
         RowSpec, RunError, RunOptions, Runs, Spec, Store, StoreError, TaskSpec, about_model, configuration, needs,
         outline, run, task, together,
     },
@@ -36,7 +36,7 @@ use crate::{error, load, options};
 #[pyclass(frozen, module = "demask")]
 pub struct Evaluation {
     plan: Plan,
-    rehearsed: Vec<Rehearsed>,
+    dry_runs: Vec<DryRun>,
     combinations: Vec<Combination>,
     /// Facts of each row's model.
     about: Vec<Map<String, Value>>,
@@ -308,21 +308,21 @@ impl Evaluation {
     }
 
     fn of(plan: Plan, open: &mut Open<'_>) -> Result<Self, Failure> {
-        let (mut rehearsed, mut about) = (vec![None; plan.rows.len()], vec![Map::new(); plan.rows.len()]);
+        let (mut dry_runs, mut about) = (vec![None; plan.rows.len()], vec![Map::new(); plan.rows.len()]);
         let mut groups = Vec::new();
         for (spec, rows) in plan.groups() {
             let (opened, device, prefix_bytes) = open(&spec)?;
             for &row in &rows {
-                rehearsed[row] = Some(plan.rehearse(row, &|prompt, options| opened.prepare(prompt, options))?);
+                dry_runs[row] = Some(plan.dry_run(row, &|prompt, options| opened.prepare(prompt, options))?);
                 about[row] = about_model(&opened, &plan.rows[row].model, &device);
             }
             groups.push(Group { rows, device, prefix_bytes, state: Mutex::new(State::Opened(Box::new(opened))) });
         }
         // Each row is in a group.
-        let rehearsed: Vec<Rehearsed> = rehearsed.into_iter().flatten().collect();
-        let combinations = Combination::all(&plan, &rehearsed)?;
+        let dry_runs: Vec<DryRun> = dry_runs.into_iter().flatten().collect();
+        let combinations = Combination::all(&plan, &dry_runs)?;
         let (store, finished) = (Mutex::new(None), Mutex::new(None));
-        Ok(Self { plan, rehearsed, combinations, about, groups, store, finished })
+        Ok(Self { plan, dry_runs, combinations, about, groups, store, finished })
     }
 
     /// Returns the row's group.
@@ -344,11 +344,11 @@ impl Evaluation {
     }
 
     fn described(&self) -> Map<String, Value> {
-        configuration(&self.plan, &self.rehearsed, &self.combinations, &self.about)
+        configuration(&self.plan, &self.dry_runs, &self.combinations, &self.about)
     }
 
     fn outline(&self) -> report::Outline {
-        outline(&self.plan, &self.rehearsed, &self.combinations, &self.about)
+        outline(&self.plan, &self.dry_runs, &self.combinations, &self.about)
     }
 
     /// Takes the model of a group, and loads it if it is not there.
@@ -356,7 +356,7 @@ impl Evaluation {
         match std::mem::replace(&mut *lock(&group.state), State::Gone) {
             State::Loaded(model) => Ok(model),
             State::Opened(opened) => {
-                let model = opened.load(&group.device, &needs(&self.rehearsed, &group.rows, width), &mut |_| true);
+                let model = opened.load(&group.device, &needs(&self.dry_runs, &group.rows, width), &mut |_| true);
                 let model = model.map_err(demask::Error::from)?;
                 if let Some(bytes) = group.prefix_bytes {
                     model.set_prefix_cache(bytes)?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use demask::{
     DeviceOptions,
-    costs::{CostError, Predicted, Subject, outline::Outline, shapes::ShapeError},
+    costs::{CostError, Predicted, Subject, model_shape::ModelShape, shapes::ShapeError},
     doctor::Doctor,
     layers::model::Convention,
 };
@@ -36,17 +36,17 @@ pub fn cost(
     if !(0.0..=1.0).contains(&acceptance) {
         return Err(refused(format!("`acceptance` is {acceptance}, expected a share from 0 to 1")));
     }
-    let outline = if let Some(like) = like {
+    let shape = if let Some(like) = like {
         let like = like.parse().map_err(|error: ShapeError| refused(error.to_string()))?;
-        Outline::of_shape(like, None).map_err(|error| refused(error.to_string()))?
+        ModelShape::of_shape(like, None).map_err(|error| refused(error.to_string()))?
     } else {
         let opened = py.detach(|| load::opened(model.as_deref(), &load, &mut |_| true));
-        Outline::of(opened.map_err(|error| raise(py, &error))?)
+        ModelShape::of(opened.map_err(|error| raise(py, &error))?)
     };
     let costs = py.detach(|| {
         let device = &load.device_options(&DeviceOptions::default());
         let (convention, seed) = (Convention::default(), options.seed.unwrap_or(0));
-        let subject = Subject { outline: &outline, options: &options, device, convention, seed };
+        let subject = Subject { shape: &shape, options: &options, device, convention, seed };
         subject.costs(prompt_length, &Predicted::Assumed(acceptance))
     });
     let costs = costs.map_err(|error| match error {

@@ -21,9 +21,9 @@ mod metrics;
 mod options;
 mod prompt;
 mod questions;
+mod request_handle;
 mod rule;
 mod server;
-mod ticket;
 mod tokenizer;
 mod update;
 
@@ -46,8 +46,8 @@ mod _native {
         look::{decide, hidden, logits, score},
         options::option_fields,
         questions::{Questions, tasks},
+        request_handle::RequestHandle,
         server::Server,
-        ticket::Ticket,
         tokenizer::Tokenizer,
         update::{Commit, Forward, Started, Update},
     };

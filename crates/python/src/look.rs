@@ -2,7 +2,9 @@
 
 use std::task::Poll;
 
-use demask::{Class, Likelihood as Found, LikelihoodOptions, Question, RequestHandle, layers::model::Inspection};
+use demask::{
+    Likelihood as Found, LikelihoodOptions, Question, RequestHandle, SchedulingParams, layers::model::Inspection,
+};
 use pyo3::{prelude::*, types::PyByteArray};
 use serde_json::{Value, json};
 
@@ -10,7 +12,7 @@ use crate::{
     engine::Engine,
     error::{exception, raise},
     prompt::prompt,
-    ticket::PATIENCE,
+    request_handle::PATIENCE,
 };
 
 /// A likelihood: log-probability, tokens, log-probabilities of tokens with those of others, forwards, operations, seconds,
@@ -52,7 +54,7 @@ pub fn score(
     let context = prompt(context)?;
     let submitted = py.detach(|| {
         let (context, continuation) = handle.info().pair(&context, continuation)?;
-        handle.submit_likelihoods(&[(context, continuation)], &options, Class::default(), None)
+        handle.submit_likelihoods(&[(context, continuation)], &options, SchedulingParams::default(), None)
     });
     let found = wait(py, submitted.map_err(|error| raise(py, &error))?)?.pop().unwrap_or_default();
     let logprobs = found.logprobs.iter().map(|one| (one.logprob, one.top.clone())).collect();
@@ -69,7 +71,7 @@ pub fn decide(py: Python<'_>, engine: &Engine, prompt: &Bound<'_, PyAny>, questi
         |error: serde_json::Error| exception(py, "PromptError", &format!("the questions cannot be read: {error}"));
     let list: Value = serde_json::from_str(questions).map_err(unread)?;
     let list = Question::list(&list).map_err(|error| raise(py, &error))?;
-    let submitted = py.detach(|| handle.submit_decisions(&prompt, &list, Class::default(), None));
+    let submitted = py.detach(|| handle.submit_decisions(&prompt, &list, SchedulingParams::default(), None));
     let found = wait(py, submitted.map_err(|error| raise(py, &error))?)?;
     let answers = list.iter().zip(&found.answers).map(|(question, answer)| question.answer(answer));
     let told = json!({

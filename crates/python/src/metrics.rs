@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// Returns the counts as they were after the last forward; nothing is waited for.
 pub fn metrics(handle: &Handle) -> Value {
-    let (counters, pulse) = (handle.counters(), handle.pulse());
+    let (counters, heartbeat) = (handle.counters(), handle.heartbeat());
     let totals = &counters.totals;
     let networks: Vec<Value> = counters
         .networks
@@ -37,8 +37,8 @@ pub fn metrics(handle: &Handle) -> Value {
         "leaks": totals.leaks,
         "open_requests": counters.totals.running + counters.totals.waiting,
         "networks": networks,
-        "alive": pulse.alive,
-        "busy": pulse.busy,
-        "since_beat_seconds": pulse.since.as_secs_f64(),
+        "alive": heartbeat.alive,
+        "busy": heartbeat.busy,
+        "since_beat_seconds": heartbeat.since.as_secs_f64(),
     })
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use demask::{Class, Mask, ModelInfo, Options, Settings, Tenant, seed};
+use demask::{Mask, ModelInfo, Options, SchedulingParams, Settings, Tenant, seed};
 use demask_settings::{Field, whole};
 use serde_json::{Value, json};
 
@@ -79,8 +79,8 @@ pub struct Ask {
     pub names: Names,
     /// The seed of the first answer; the others have those after it.
     pub seed: u64,
-    /// Class of the requests.
-    pub class: Class,
+    /// Scheduling parameters of the requests.
+    pub scheduling: SchedulingParams,
     /// The option that the hole of a text to fill has its length from.
     pub hole: Option<&'static str>,
     /// Salt of the cache: only requests of the same salt share results for equal prompts.
@@ -165,16 +165,16 @@ pub fn read(fields: &mut Fields<'_>, limits: &Limits, tenant: Tenant) -> Result<
     let token_ids = fields.is_on("return_token_ids")?;
     let cache_salt = fields.text("cache_salt")?;
     fields.pass()?;
-    let class = Class {
+    let scheduling = SchedulingParams {
         // The smaller the earlier, as clients of vLLM expect.
         priority: -(priority as i32),
         deadline: options.deadline_ms.and_then(|limit| Instant::now().checked_add(Duration::from_millis(limit))),
         tenant,
-        ..Class::default()
+        ..SchedulingParams::default()
     };
     let (logprobs, judged) = (false, Judged::No);
     let wishes = Wishes { choices, stream, logprobs, judged, receipt, token_ids };
-    Ok(Ask { options, names, seed, class, hole: None, cache_salt, wishes })
+    Ok(Ask { options, names, seed, scheduling, hole: None, cache_salt, wishes })
 }
 
 fn read_stream(fields: &mut Fields<'_>, mut nested: Option<&mut Fields<'_>>) -> Result<Option<StreamWishes>, Refusal> {

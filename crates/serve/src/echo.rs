@@ -4,7 +4,7 @@
 
 use std::task::{Context, Poll};
 
-use demask::{Class, Likelihood, LikelihoodOptions, Prompt, RequestHandle, TokenId};
+use demask::{Likelihood, LikelihoodOptions, Prompt, RequestHandle, SchedulingParams, TokenId};
 
 use crate::{Refusal, account::Account, answer::Entry, inner::Inner, judging::judgement};
 
@@ -43,7 +43,7 @@ impl Echo {
         service: &Inner,
         ids: Vec<TokenId>,
         top: usize,
-        class: Class,
+        scheduling: SchedulingParams,
         salt: Option<&str>,
     ) -> Result<Self, Refusal> {
         let judging = match ids.split_at_checked(1) {
@@ -56,7 +56,7 @@ impl Echo {
             Some((first, others)) => {
                 let options = LikelihoodOptions { top: Some(top), ..LikelihoodOptions::default() };
                 let pair = (first.to_vec(), others.to_vec());
-                Judging::Waits(service.handle.submit_likelihoods(&[pair], &options, class, salt)?)
+                Judging::Waits(service.handle.submit_likelihoods(&[pair], &options, scheduling, salt)?)
             }
         };
         Ok(Self { ids, judging })

@@ -77,7 +77,7 @@ impl Run {
                 if let Some(salt) = &ask.cache_salt {
                     answer.set_cache_salt(salt);
                 }
-                answer.set_class(ask.class);
+                answer.set_scheduling(ask.scheduling);
                 prepared.push((seed, answer));
             }
         }
@@ -86,7 +86,7 @@ impl Run {
         let judged = echoes.iter().map(Vec::len).sum::<usize>() * ask.wishes.choices;
         let generated = prepared.iter().map(|(_, answer)| answer.session().map_or(0, Session::masks)).sum::<usize>();
         check_listed(judged + generated, ask, service.config.limits.listed)?;
-        let echo = |ids| Echo::start(service, ids, top, ask.class, ask.cache_salt.as_deref());
+        let echo = |ids| Echo::start(service, ids, top, ask.scheduling, ask.cache_salt.as_deref());
         let echoes = echoes.into_iter().map(echo).collect::<Result<_, _>>()?;
         // Opened now, when nothing can be refused any more: dropped, an account says that the client has left.
         let account = Account::new(service, entry.caller.clone(), entry.started);

@@ -49,7 +49,7 @@ impl PlanLimits {
         let plan = step.plan;
         self.check_sizes(state, step)?;
         check_shared(state, plan)?;
-        if let Some(keep) = &plan.keep
+        if let Some(keep) = &plan.retain
             && let Some(position) = keep.positions.iter().find(|&position| !state.has_drafted(keep.lane, position))
         {
             return Err(PlanError::NothingToKeep(position));
@@ -58,7 +58,7 @@ impl PlanLimits {
         for set in [&plan.predict, &plan.must, &plan.hint] {
             for position in set.iter() {
                 let row = plan.predictor(position, self.shift);
-                if !plan.live.contains(row) {
+                if !plan.query.contains(row) {
                     return Err(PlanError::RowNotLive { position, row });
                 }
             }
@@ -72,11 +72,11 @@ impl PlanLimits {
         if step.tokens.len() != rows {
             return Err(PlanError::TokenCount { expected: rows, found: step.tokens.len() });
         }
-        let (Some(first), Some(last), 1..) = (plan.live.first(), plan.live.last(), rows) else {
+        let (Some(first), Some(last), 1..) = (plan.query.first(), plan.query.last(), rows) else {
             return Err(PlanError::Contradiction("a step without rows"));
         };
         self.check_tokens(step.tokens)?;
-        let end = last.max(plan.visible.saturating_sub(1));
+        let end = last.max(plan.kv_len.saturating_sub(1));
         if end as usize >= state.room() {
             return Err(PlanError::PositionOutOfRange { position: end, reserved: state.room() });
         }
@@ -101,12 +101,12 @@ impl PlanLimits {
         let rows = step.plan.predictions() * step.plan.lanes.count();
         within("predictions", rows, needs.predictions)?;
         within("best tokens", wanted.top, needs.top)?;
-        within("judged tokens", wanted.judge_width, needs.judge_width)?;
+        within("judged tokens", wanted.score_width, needs.score_width)?;
         within("logits", wanted.logits.into(), needs.logits.into())?;
-        if ask.judge.len() != rows * wanted.judge_width {
-            return Err(PlanError::JudgeCount { expected: rows * wanted.judge_width, found: ask.judge.len() });
+        if ask.score.len() != rows * wanted.score_width {
+            return Err(PlanError::ScoreCount { expected: rows * wanted.score_width, found: ask.score.len() });
         }
-        self.check_tokens(wanted.forbid.iter().chain(wanted.mute.iter()).chain(&ask.judge))?;
+        self.check_tokens(wanted.banned.iter().chain(wanted.zero_confidence.iter()).chain(&ask.score))?;
         match wanted.limit {
             Some(0) => return Err(PlanError::Contradiction("predictions below token 0, of which there are none")),
             Some(limit) => self.check_tokens(&[limit - 1])?,
@@ -143,7 +143,7 @@ impl PlanLimits {
         };
         let sets = [&step.plan.predict, &step.plan.must, &step.plan.hint];
         let mut rows = sets.iter().flat_map(|set| set.iter()).map(|position| step.plan.predictor(position, self.shift));
-        match rows.find(|&row| !twin.plan.live.contains(row)) {
+        match rows.find(|&row| !twin.plan.query.contains(row)) {
             Some(_) => Err(PlanError::Contradiction("guidance by a row that is not live")),
             None => Ok(()),
         }
@@ -157,8 +157,8 @@ fn within(what: &'static str, needed: usize, reserved: usize) -> Result<(), Plan
 
 /// Refuses to write what other sequences read.
 fn check_shared(state: &SequenceState, plan: &StepPlan) -> Result<(), PlanError> {
-    let kept = plan.keep.as_ref().and_then(|keep| keep.positions.first());
-    match [plan.live.first(), kept].into_iter().flatten().min() {
+    let kept = plan.retain.as_ref().and_then(|keep| keep.positions.first());
+    match [plan.query.first(), kept].into_iter().flatten().min() {
         Some(first) if first < state.shared() => {
             Err(PlanError::Contradiction("a position is live or kept whose slot is shared"))
         }
@@ -168,17 +168,17 @@ fn check_shared(state: &SequenceState, plan: &StepPlan) -> Result<(), PlanError>
 
 /// Reports whether a slot holds K and V once the plan's drafts are kept.
 fn stands(state: &SequenceState, plan: &StepPlan, position: Position) -> bool {
-    state.is_written(position) || plan.keep.as_ref().is_some_and(|keep| keep.positions.contains(position))
+    state.is_written(position) || plan.retain.as_ref().is_some_and(|keep| keep.positions.contains(position))
 }
 
 /// Refuses rows that see what nothing has written.
 fn check_keys(state: &SequenceState, plan: &StepPlan) -> Result<(), PlanError> {
-    if let Some(position) = plan.live.iter().find(|&position| position >= plan.visible) {
+    if let Some(position) = plan.query.iter().find(|&position| position >= plan.kv_len) {
         return Err(PlanError::LiveNotVisible(position));
     }
     // No row sees more than the last one.
-    let mut seen = 0..plan.mask.limit(plan.live.last().unwrap_or(0), plan.visible);
-    match seen.find(|&position| !stands(state, plan, position) && !plan.live.contains(position)) {
+    let mut seen = 0..plan.mask.limit(plan.query.last().unwrap_or(0), plan.kv_len);
+    match seen.find(|&position| !stands(state, plan, position) && !plan.query.contains(position)) {
         Some(position) => Err(PlanError::SlotNeverWritten(position)),
         None => Ok(()),
     }
@@ -192,7 +192,7 @@ fn check_layers(state: &SequenceState, plan: &StepPlan) -> Result<(), PlanError>
     }
     let probed = probe.as_ref().map(|probe| &probe.rows);
     for set in [Some(compute), probed].into_iter().flatten() {
-        if let Some(position) = set.iter().find(|&position| !plan.live.contains(position)) {
+        if let Some(position) = set.iter().find(|&position| !plan.query.contains(position)) {
             return Err(PlanError::ComputedNotLive(position));
         }
     }
@@ -203,7 +203,7 @@ fn check_layers(state: &SequenceState, plan: &StepPlan) -> Result<(), PlanError>
         return Err(PlanError::Contradiction("a probed row is computed anyway"));
     }
     // Rows that layers leave out live off what their slots hold.
-    match plan.live.iter().find(|&position| !compute.contains(position) && !stands(state, plan, position)) {
+    match plan.query.iter().find(|&position| !compute.contains(position) && !stands(state, plan, position)) {
         Some(position) => Err(PlanError::SlotNeverWritten(position)),
         None => Ok(()),
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     Position, Positions, TokenId, TokenList,
-    needs::{Cost, SequenceNeeds},
+    needs::{Cost, SequenceLimits},
     random::{self, Use},
     room,
 };
@@ -21,8 +21,8 @@ pub struct HeadAsk {
     /// Keys the randomness of each position by the number of tokens before it, in place of the lane's state. A decoder
     /// from left to right has that number there, wherever the lane is.
     pub in_order: bool,
-    /// The tokens to judge, `[lanes, positions, judge_width]`, positions as in [`Predictions::positions`].
-    pub judge: Vec<TokenId>,
+    /// The tokens to score, `[lanes, positions, score_width]`, positions as in [`Predictions::positions`].
+    pub score: Vec<TokenId>,
 }
 
 impl HeadAsk {
@@ -45,13 +45,13 @@ pub struct HeadRequest {
     /// Tokens that are never predicted, and never an alternative to the prediction (the mask id always). Each keeps its
     /// share of the distribution, unless it is muted too: then its logit counts as minus infinity everywhere
     /// (specs/models.md#6).
-    pub forbid: TokenList,
+    pub banned: TokenList,
     /// Tokens from this id on are forbidden too, at the cost of none: 1 to the vocabulary's size; without it, none are.
     pub limit: Option<TokenId>,
     /// Tokens that weigh nothing in the distribution: every other one is renormalised without them. A position that
     /// predicts one, which it may unless it is forbidden, has confidence 0 (LLaDA's `confidence_eos_eot_inf`,
     /// specs/models.md#trap-7).
-    pub mute: TokenList,
+    pub zero_confidence: TokenList,
     /// Rules by which the token is drawn and its confidence is measured.
     pub sampling: Sampling,
     /// Wanted: the probability of the best token that may be predicted minus the second's.
@@ -61,8 +61,8 @@ pub struct HeadRequest {
     pub entropy: bool,
     /// Wanted: this many best tokens that may be predicted with their probabilities, best first.
     pub top: usize,
-    /// Wanted: rank and probability of this many given tokens per lane and predicted position ([`HeadAsk::judge`]).
-    pub judge_width: usize,
+    /// Wanted: rank and probability of this many given tokens per lane and predicted position ([`HeadAsk::score`]).
+    pub score_width: usize,
     /// Wanted: the raw logits, `[lanes, positions, vocabulary]`.
     pub logits: bool,
 }
@@ -70,12 +70,12 @@ pub struct HeadRequest {
 impl HeadRequest {
     /// Reports whether a token may be predicted.
     pub fn allows(&self, token: TokenId) -> bool {
-        self.limit.is_none_or(|limit| token < limit) && self.forbid.binary_search(&token).is_err()
+        self.limit.is_none_or(|limit| token < limit) && self.banned.binary_search(&token).is_err()
     }
 
     /// Returns the tokens that no distribution knows: muted ones that are forbidden too.
     pub fn struck(&self) -> impl Iterator<Item = TokenId> + '_ {
-        self.mute.iter().copied().filter(|&token| !self.allows(token))
+        self.zero_confidence.iter().copied().filter(|&token| !self.allows(token))
     }
 
     /// Returns the tokens of a vocabulary that it does not allow, ascending.
@@ -159,7 +159,7 @@ pub enum ConfidenceOf {
 
 /// Rank and probability of a given token in a predicted row.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Judged {
+pub struct TokenScore {
     /// Number of tokens that come before it (higher logit, or equal logit and lower id): 0 is the best. Forbidden tokens
     /// come after all others.
     pub rank: u32,
@@ -170,7 +170,7 @@ pub struct Judged {
     pub best: f32,
 }
 
-impl Judged {
+impl TokenScore {
     /// Value for a token in a row that was not predicted.
     pub const NONE: Self = Self { rank: u32::MAX, log_probability: f32::NEG_INFINITY, best: 0.0 };
 }
@@ -193,8 +193,8 @@ pub struct Predictions {
     pub entropy: Vec<f32>,
     /// `[lanes, positions, top]` if asked for, best first.
     pub top: Vec<(TokenId, f32)>,
-    /// `[lanes, positions, judge_width]` if asked for.
-    pub judged: Vec<Judged>,
+    /// `[lanes, positions, score_width]` if asked for.
+    pub scores: Vec<TokenScore>,
     /// `[lanes, positions, vocabulary]` if asked for.
     pub logits: Vec<f32>,
     /// Cost of the step.
@@ -204,9 +204,9 @@ pub struct Predictions {
 impl Predictions {
     /// The first predicted position where nothing can be predicted, for no logit is a number, or the best one is infinite.
     pub fn without_numbers(&self) -> Option<Position> {
-        let width = self.judged.len() / self.confidence.len().max(1);
+        let width = self.scores.len() / self.confidence.len().max(1);
         let is_none = |&index: &usize| {
-            let judged = &self.judged[index * width..(index + 1) * width];
+            let judged = &self.scores[index * width..(index + 1) * width];
             self.confidence[index].is_nan() || judged.iter().any(|judged| judged.log_probability.is_nan())
         };
         let found = (0..self.confidence.len()).find(is_none)?;
@@ -219,7 +219,7 @@ impl Predictions {
     }
 
     /// Makes room for the answers of a sequence with these needs, but for logits.
-    pub fn reserve(&mut self, needs: &SequenceNeeds) {
+    pub fn reserve(&mut self, needs: &SequenceLimits) {
         let predictions = needs.predictions;
         self.positions.reserve(predictions);
         room(&mut self.tokens, predictions);
@@ -227,7 +227,7 @@ impl Predictions {
         room(&mut self.margin, predictions);
         room(&mut self.entropy, predictions);
         room(&mut self.top, predictions * needs.top);
-        room(&mut self.judged, predictions * needs.judge_width);
+        room(&mut self.scores, predictions * needs.score_width);
     }
 
     /// Becomes a copy of another's tokens and their numbers, without lists of best tokens and logits, in its own allocations.
@@ -250,7 +250,7 @@ impl Predictions {
         self.margin.clear();
         self.entropy.clear();
         self.top.clear();
-        self.judged.clear();
+        self.scores.clear();
         self.logits.clear();
         self.cost = Cost::default();
     }

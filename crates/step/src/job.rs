@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use crate::{
-    Blend, HeadAsk, Position, Predictions, Prefix, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId,
+    Blend, HeadAsk, Position, Predictions, Prefix, SequenceId, SequenceLimits, SequenceStep, StepPlan, TokenId,
 };
 
 /// A state machine that runs on networks without owning them: the decoding of a canvas, the draws of a likelihood.
@@ -11,11 +11,11 @@ use crate::{
 /// The owner of the networks opens a sequence for each of [`needs`](Self::needs), runs leading groups of the
 /// [`pending`](Self::pending) requests and feeds the predictions back, until nothing is pending.
 ///
-/// Where networks keep prefixes, sequences are opened after the tokens that they [begin](Self::begins) with. Their
-/// [reusable](Self::reusable) tokens are published once their first forwards are in, and when they are closed.
+/// Where networks keep prefixes, sequences are opened after the tokens that they [begin](Self::prefix_tokens) with.
+/// Their [reusable](Self::reusable) tokens are published once their first forwards are in, and when they are closed.
 pub trait Job: Any + Send {
     /// Returns the sequences that it needs, all of them open from its first forward to its end. The same in each call.
-    fn needs(&self) -> &[Need];
+    fn needs(&self) -> &[SequenceSpec];
 
     /// Returns the groups of requests to run next. The same in each call until it is fed: the first group may run in
     /// pieces before that ([`StepPlan::piece_end`]).
@@ -36,7 +36,7 @@ pub trait Job: Any + Send {
 
     /// Returns the tokens with which one of [`needs`](Self::needs) begins, as far as it takes their slots filled, so that
     /// no request ever has them live. The same in each call before it is opened. By default none.
-    fn begins(&self, _sequence: usize) -> Prefix<'_> {
+    fn prefix_tokens(&self, _sequence: usize) -> Prefix<'_> {
         Prefix::default()
     }
 
@@ -46,8 +46,9 @@ pub trait Job: Any + Send {
     fn opened(&mut self, _filled: &[Position]) {}
 
     /// Learns that its sequences were closed although it is not over, to be opened again later: their memory was needed. What
-    /// it [needs](Self::needs) and [begins](Self::begins) with from now on restores them. Called only of a job with a sequence
-    /// that [grows](SequenceNeeds::opens_with), between two of its forwards. By default nothing changes.
+    /// it [needs](Self::needs) and [begins](Self::prefix_tokens) with from now on restores them. Called only of a job
+    /// with a sequence that [grows](SequenceLimits::opens_with), between two of its forwards. By default nothing
+    /// changes.
     fn preempted(&mut self) {}
 
     /// Returns the tokens after the leading slots of one of [`needs`](Self::needs) that are written, depend on these
@@ -59,16 +60,16 @@ pub trait Job: Any + Send {
 
 /// A sequence that a [`Job`] needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Need {
+pub struct SequenceSpec {
     /// Index of the network among the work's networks: 0 is the first that it was submitted to.
     pub network: usize,
     /// Upper bounds of the sequence's needs.
-    pub sequence: SequenceNeeds,
+    pub sequence: SequenceLimits,
 }
 
 /// A sequence of the first network, for work that needs no other.
-impl From<SequenceNeeds> for Need {
-    fn from(sequence: SequenceNeeds) -> Self {
+impl From<SequenceLimits> for SequenceSpec {
+    fn from(sequence: SequenceLimits) -> Self {
         Self { network: 0, sequence }
     }
 }
@@ -120,10 +121,10 @@ impl ForwardInput {
     }
 
     /// Makes room for every step of a sequence with these needs.
-    pub fn reserve(&mut self, needs: &SequenceNeeds) {
+    pub fn reserve(&mut self, needs: &SequenceLimits) {
         self.tokens.reserve(needs.rows);
         self.plan.reserve(needs.positions);
         self.ask.states.reserve(needs.drafts.max(1));
-        self.ask.judge.reserve(needs.predictions * needs.judge_width);
+        self.ask.score.reserve(needs.predictions * needs.score_width);
     }
 }

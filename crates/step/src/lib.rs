@@ -8,8 +8,8 @@
 //! ```
 //! use demask_step::{Mask, Positions, StepPlan};
 //! let mut plan = StepPlan::default();
-//! plan.live.extend_range(0..12);
-//! plan.visible = 12;
+//! plan.query.extend_range(0..12);
+//! plan.kv_len = 12;
 //! plan.mask = Mask::Full;
 //! plan.predict.extend_range(8..12);
 //! assert_eq!(plan.to_string(), "live 0..12 visible 12 full canvas predict 8..12");
@@ -31,15 +31,15 @@ mod tokens;
 
 pub use check::PlanLimits;
 pub use device::{Allocated, DeviceError, DeviceMemory, MemoryMeter, OutOfMemory};
-pub use head::{ConfidenceOf, FilterOrder, HeadAsk, HeadRequest, Judged, Predictions, Sampling};
-pub use job::{ForwardInput, Job, Need, Pending};
-pub use needs::{Cost, Operations, SequenceNeeds};
+pub use head::{ConfidenceOf, FilterOrder, HeadAsk, HeadRequest, Predictions, Sampling, TokenScore};
+pub use job::{ForwardInput, Job, Pending, SequenceSpec};
+pub use needs::{Cost, Operations, SequenceLimits};
 pub use network::{
-    Blend, BlendWith, DeviceId, Network, OpenError, Opened, Pages, PlanError, Prefix, PrefixCounters, Price, RowBudget,
-    SequenceId, SequenceStep,
+    Blend, BlendWith, DeviceId, MemoryCost, Network, OpenError, Opened, Pages, PlanError, Prefix, PrefixCacheStats,
+    RowBudget, SequenceId, SequenceStep,
 };
 pub use plan::{
-    BlockRules, Drift, Keep, Lanes, LaunchKind, LayerRows, Mask, MaskKind, Origin, Probe, StepPlan, Stores,
+    BlockRules, Drift, Lanes, LaunchKind, LayerRows, Mask, MaskKind, Origin, Probe, Retain, StepPlan, Stores,
 };
 pub use positions::Positions;
 pub use state::SequenceState;

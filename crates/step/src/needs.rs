@@ -2,7 +2,7 @@
 
 /// Upper bounds of a sequence's needs over all of its steps.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SequenceNeeds {
+pub struct SequenceLimits {
     /// Slots: the canvas length.
     pub positions: usize,
     /// Leading positions whose memory is taken when the sequence is opened; the rest is taken by
@@ -24,13 +24,13 @@ pub struct SequenceNeeds {
     pub residual: bool,
     /// Largest [`HeadRequest::top`](crate::HeadRequest::top).
     pub top: usize,
-    /// Largest [`HeadRequest::judge_width`](crate::HeadRequest::judge_width).
-    pub judge_width: usize,
+    /// Largest [`HeadRequest::score_width`](crate::HeadRequest::score_width).
+    pub score_width: usize,
     /// Records whether logits are ever asked for.
     pub logits: bool,
 }
 
-impl SequenceNeeds {
+impl SequenceLimits {
     /// Returns the leading positions whose memory is taken when the sequence is opened.
     pub fn opening(&self) -> usize {
         self.opens_with.map_or(self.positions, |positions| positions.min(self.positions))

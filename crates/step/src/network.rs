@@ -3,7 +3,7 @@
 
 use std::{error, fmt};
 
-use crate::{DeviceError, HeadAsk, Mask, OutOfMemory, Position, Predictions, SequenceNeeds, StepPlan, TokenId};
+use crate::{DeviceError, HeadAsk, Mask, OutOfMemory, Position, Predictions, SequenceLimits, StepPlan, TokenId};
 
 /// A model that runs steps for open sequences: a diffusion model, an autoregressive guide, a scripted one in tests.
 ///
@@ -11,18 +11,18 @@ use crate::{DeviceError, HeadAsk, Mask, OutOfMemory, Position, Predictions, Sequ
 /// request, which must run in one forward.
 pub trait Network: Send {
     /// Reserves everything that a sequence will ever need, the memory of all of its positions too: a step never allocates.
-    fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError>;
+    fn open(&mut self, needs: &SequenceLimits) -> Result<SequenceId, OpenError>;
 
-    /// Opens a sequence with memory for the positions that it [opens with](SequenceNeeds::opens_with) and that begins with a
-    /// prefix: as many of its leading slots as other sequences [published] for the same prefix are filled. No step may
-    /// have such a position live or keep it. By default, and
+    /// Opens a sequence with memory for the positions that it [opens with](SequenceLimits::opens_with) and that begins
+    /// with a prefix: as many of its leading slots as other sequences [published] for the same prefix are filled. No
+    /// step may have such a position live or keep it. By default, and
     /// under full attention, where what stands after a token changes its K/V, none is filled.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     ///
-    /// [published]: Self::publish
-    fn open_behind(&mut self, needs: &SequenceNeeds, _prefix: Prefix<'_>) -> Result<Opened, OpenError> {
+    /// [published]: Self::cache_prefix
+    fn open_with_prefix(&mut self, needs: &SequenceLimits, _prefix: Prefix<'_>) -> Result<Opened, OpenError> {
         Ok(Opened { sequence: self.open(needs)?, filled: 0 })
     }
 
@@ -33,7 +33,7 @@ pub trait Network: Send {
     }
 
     /// Takes memory for at least this number of leading positions of a sequence that was opened with fewer
-    /// ([`SequenceNeeds::opens_with`]), and returns how many have some now. By default all have.
+    /// ([`SequenceLimits::opens_with`]), and returns how many have some now. By default all have.
     ///
     /// # Errors
     /// If the device has too little; nothing was taken then.
@@ -44,7 +44,7 @@ pub trait Network: Send {
     /// Lets later sequences begin with the leading slots of this one: those slots were written, depend on these tokens
     /// alone, and no step will have them live or keep them from now on. Sequences share whole units of them. A rest of
     /// less than a unit is copied, once `ends` says that no step of this sequence will run any more.
-    fn publish(&mut self, _sequence: SequenceId, _prefix: Prefix<'_>, _ends: bool) {}
+    fn cache_prefix(&mut self, _sequence: SequenceId, _prefix: Prefix<'_>, _ends: bool) {}
 
     /// Reports whether waiting pays for a sequence that begins with `prefix` while another one, which begins with `filler`, is
     /// about to write and publish that: more of its slots would be filled then, and they are at least half of those that the
@@ -55,7 +55,7 @@ pub trait Network: Send {
 
     /// Marks the slots that a sequence would find filled after a prefix as those to be evicted last, and returns the bytes
     /// of those of them that are idle.
-    fn spare(&mut self, _prefix: Prefix<'_>) -> u64 {
+    fn touch_prefix(&mut self, _prefix: Prefix<'_>) -> u64 {
         0
     }
 
@@ -65,7 +65,7 @@ pub trait Network: Send {
     }
 
     /// Returns the counters of published prefixes so far. None if it keeps none.
-    fn prefixes(&self) -> Option<PrefixCounters> {
+    fn prefix_cache_stats(&self) -> Option<PrefixCacheStats> {
         None
     }
 
@@ -74,7 +74,7 @@ pub trait Network: Send {
     fn close(&mut self, sequence: SequenceId);
 
     /// Returns what opening a sequence with these needs would take now, or why it can never be opened. Changes nothing.
-    fn price(&self, needs: &SequenceNeeds) -> Result<Price, OpenError>;
+    fn memory_cost(&self, needs: &SequenceLimits) -> Result<MemoryCost, OpenError>;
 
     /// Finds the first fault of a group, by [`PlanLimits::check`](crate::PlanLimits::check). A group that passes cannot
     /// fail a batch, and a bug in one request's group fails that request alone.
@@ -100,7 +100,7 @@ pub trait Network: Send {
 
 /// Memory needed to open a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Price {
+pub struct MemoryCost {
     /// Bytes that opening it takes, which it holds until it is closed.
     pub own: u64,
     /// Bytes by which buffers that all sequences share would grow; they stay that large.
@@ -146,7 +146,7 @@ pub struct Opened {
 
 /// Bytes that published prefixes may take, and counters of their lookups and of the hits, which only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PrefixCounters {
+pub struct PrefixCacheStats {
     /// Bytes of pages that no sequence holds that are kept at most.
     pub capacity: u64,
     /// Tokens of the prefixes that sequences were opened after.
@@ -260,8 +260,8 @@ pub enum PlanError {
         /// Tokens given.
         found: usize,
     },
-    /// The number of judged tokens differs from the number of predictions times their width.
-    JudgeCount {
+    /// The number of tokens to score differs from the number of predictions times their width.
+    ScoreCount {
         /// Lanes times predicted positions times the width.
         expected: usize,
         /// Tokens given.
@@ -310,7 +310,7 @@ impl fmt::Display for PlanError {
         match self {
             Self::UnknownSequence(id) => write!(f, "sequence {} is not open", id.0),
             Self::TokenCount { expected, found } => write!(f, "{found} tokens for {expected} rows"),
-            Self::JudgeCount { expected, found } => write!(f, "{found} tokens to judge, expected {expected}"),
+            Self::ScoreCount { expected, found } => write!(f, "{found} tokens to judge, expected {expected}"),
             Self::TokenOutOfRange(token) => write!(f, "token {token} is outside the vocabulary"),
             Self::PositionOutOfRange { position, reserved } => write!(f, "position {position} of {reserved} reserved"),
             Self::LiveNotVisible(position) => write!(f, "live position {position} is not visible"),

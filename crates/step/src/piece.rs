@@ -10,9 +10,9 @@ impl StepPlan {
     /// shortest one. Where nothing can be cut, as under full attention, in drafts and in partly computed layers, it is
     /// the end of all rows.
     pub fn piece_end(&self, from: usize, most: usize) -> usize {
-        let (live, rows) = (self.live.as_slice(), self.live.len());
+        let (live, rows) = (self.query.as_slice(), self.query.len());
         let cannot = self.lanes != Lanes::Canvas || self.layers != LayerRows::All;
-        let sees = |row: usize| self.mask.limit(live[row], self.visible);
+        let sees = |row: usize| self.mask.limit(live[row], self.kv_len);
         if cannot || rows.saturating_sub(from) <= most || sees(from) > live[rows - 1] {
             return rows;
         }
@@ -27,19 +27,19 @@ impl ForwardInput {
     /// them, and drafts are kept with the first ones.
     pub fn fill_piece(&self, rows: Range<usize>, own: Position, piece: &mut Self) {
         let (whole, plan) = (&self.plan, &mut piece.plan);
-        let is_last = rows.end == whole.live.len();
+        let is_last = rows.end == whole.query.len();
         plan.clear();
-        whole.live.as_slice()[rows.clone()].iter().for_each(|&position| plan.live.push(position));
-        plan.visible = match plan.live.last() {
-            Some(last) if !is_last => whole.mask.limit(last, whole.visible),
-            _ => whole.visible,
+        whole.query.as_slice()[rows.clone()].iter().for_each(|&position| plan.query.push(position));
+        plan.kv_len = match plan.query.last() {
+            Some(last) if !is_last => whole.mask.limit(last, whole.kv_len),
+            _ => whole.kv_len,
         };
         (plan.mask, plan.shift) = (whole.mask, whole.shift);
         if rows.start == 0 {
-            plan.keep.clone_from(&whole.keep);
+            plan.retain.clone_from(&whole.retain);
         }
         // A row that is not live is the last piece's mistake, as it was the request's.
-        let row = |position| whole.live.rank(whole.predictor(position, own)).unwrap_or(whole.live.len() - 1);
+        let row = |position| whole.query.rank(whole.predictor(position, own)).unwrap_or(whole.query.len() - 1);
         let parts = [(&mut plan.predict, &whole.predict), (&mut plan.must, &whole.must), (&mut plan.hint, &whole.hint)];
         for (part, all) in parts {
             all.iter().filter(|&position| rows.contains(&row(position))).for_each(|position| part.push(position));
@@ -52,14 +52,14 @@ impl ForwardInput {
         piece.ask.only_where = self.ask.only_where;
         piece.ask.states.clone_from(&self.ask.states);
         piece.ask.in_order = self.ask.in_order;
-        piece.ask.judge.clear();
-        let width = self.ask.wanted.judge_width;
+        piece.ask.score.clear();
+        let width = self.ask.wanted.score_width;
         if width > 0 {
             let mut wanted = Positions::new();
             wanted.set_union(&[&whole.predict, &whole.must, &whole.hint]);
-            let judged = wanted.iter().zip(self.ask.judge.chunks(width));
+            let judged = wanted.iter().zip(self.ask.score.chunks(width));
             let own = judged.filter(|&(position, _)| rows.contains(&row(position)));
-            own.for_each(|(_, tokens)| piece.ask.judge.extend_from_slice(tokens));
+            own.for_each(|(_, tokens)| piece.ask.score.extend_from_slice(tokens));
         }
     }
 }
@@ -74,7 +74,7 @@ impl Predictions {
         self.margin.extend_from_slice(&next.margin);
         self.entropy.extend_from_slice(&next.entropy);
         self.top.extend_from_slice(&next.top);
-        self.judged.extend_from_slice(&next.judged);
+        self.scores.extend_from_slice(&next.scores);
         self.logits.extend_from_slice(&next.logits);
         self.cost += next.cost;
     }
@@ -83,16 +83,16 @@ impl Predictions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HeadAsk, HeadRequest, Keep, Mask};
+    use crate::{HeadAsk, HeadRequest, Mask, Retain};
 
     fn plan(mask: Mask, live: Range<Position>) -> StepPlan {
-        StepPlan { visible: live.end, live: live.into(), mask, ..StepPlan::default() }
+        StepPlan { kv_len: live.end, query: live.into(), mask, ..StepPlan::default() }
     }
 
     /// Ends of the pieces of at most so many rows.
     fn ends(plan: &StepPlan, most: usize) -> Vec<usize> {
         let mut ends = vec![plan.piece_end(0, most)];
-        while ends[ends.len() - 1] < plan.live.len() {
+        while ends[ends.len() - 1] < plan.query.len() {
             ends.push(plan.piece_end(ends[ends.len() - 1], most));
         }
         ends
@@ -130,32 +130,32 @@ mod tests {
         for (shift, own) in [(None, 0), (None, 1), (Some(0), 1)] {
             let step = StepPlan {
                 shift,
-                keep: Some(Keep { lane: 0, positions: (1..2).into() }),
+                retain: Some(Retain { lane: 0, positions: (1..2).into() }),
                 predict: [4, 7, 11].into_iter().collect(),
                 must: (8..9).into(),
                 ..plan(Mask::Causal, 2..12)
             };
             let judge = (100..108).collect();
-            let wanted = HeadRequest { judge_width: 2, ..HeadRequest::default() };
-            let ask = HeadAsk { wanted, judge, states: vec![9], in_order: true, ..HeadAsk::default() };
+            let wanted = HeadRequest { score_width: 2, ..HeadRequest::default() };
+            let ask = HeadAsk { wanted, score: judge, states: vec![9], in_order: true, ..HeadAsk::default() };
             let whole = ForwardInput { sequence: 3, tokens: (2..12).collect(), plan: step, ask, blend: None };
             let (mut at, mut pieces, mut piece) = (0, Vec::new(), ForwardInput::default());
             while at < 10 {
                 let end = whole.plan.piece_end(at, 3);
                 whole.fill_piece(at..end, own, &mut piece);
-                assert_eq!(piece.plan.visible as usize, 2 + end, "a piece sees up to its own end");
+                assert_eq!(piece.plan.kv_len as usize, 2 + end, "a piece sees up to its own end");
                 assert_eq!((piece.sequence, &piece.ask.states, piece.ask.in_order), (3, &whole.ask.states, true));
-                assert_eq!(piece.plan.keep.is_some(), at == 0);
+                assert_eq!(piece.plan.retain.is_some(), at == 0);
                 for position in piece.plan.predict.iter().chain(piece.plan.must.iter()) {
-                    assert!(piece.plan.live.contains(piece.plan.predictor(position, own)), "its row is there");
+                    assert!(piece.plan.query.contains(piece.plan.predictor(position, own)), "its row is there");
                 }
-                assert_eq!(piece.ask.judge.len(), 2 * piece.plan.predictions());
+                assert_eq!(piece.ask.score.len(), 2 * piece.plan.predictions());
                 pieces.push(piece.clone());
                 at = end;
             }
             let joined = |of: fn(&ForwardInput) -> Vec<u32>| pieces.iter().flat_map(of).collect::<Vec<_>>();
             assert_eq!(joined(|piece| piece.tokens.clone()), whole.tokens);
-            assert_eq!(joined(|piece| piece.ask.judge.clone()), whole.ask.judge);
+            assert_eq!(joined(|piece| piece.ask.score.clone()), whole.ask.score);
             assert_eq!(joined(|piece| piece.plan.predict.as_slice().to_vec()), whole.plan.predict.as_slice());
             assert_eq!(joined(|piece| piece.plan.must.as_slice().to_vec()), [8]);
         }

@@ -7,16 +7,16 @@ use crate::{Position, Positions};
 
 /// Description of one step of one sequence: everything that the network must know to run it.
 ///
-/// The order of events in a step: [`Keep`] first; then embedding of the live rows; per layer, fresh K/V of the live
+/// The order of events in a step: [`Retain`] first; then embedding of the live rows; per layer, fresh K/V of the live
 /// rows are written (to their slots, or to the overlay of their lane), attention reads keys `[0, limit)` where the
-/// limit follows from `visible` and `mask`; at the end the head runs for `predict`, `must` and `hint`.
+/// limit follows from `kv_len` and `mask`; at the end the head runs for `predict`, `must` and `hint`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct StepPlan {
     /// Positions whose rows enter the network, in each lane.
-    pub live: Positions,
-    /// Slots `[0, visible)` may be attended to; every one of them that the mask lets a live row see must have been written
-    /// or be live.
-    pub visible: Position,
+    pub query: Positions,
+    /// Slots `[0, kv_len)` may be attended to; every one of them that the mask lets a live row see must have been
+    /// written or be live.
+    pub kv_len: Position,
     /// Rule for the visible keys that each row sees.
     pub mask: Mask,
     /// Distance from a position back to the row that predicts it; none: the model's own shift.
@@ -24,7 +24,7 @@ pub struct StepPlan {
     /// Content of the rows: the canvas itself, or drafts.
     pub lanes: Lanes,
     /// Part of the last step's overlay that is kept; applied before anything else.
-    pub keep: Option<Keep>,
+    pub retain: Option<Retain>,
     /// Choice of the rows that run attention and MLP.
     pub layers: LayerRows,
     /// Positions wanted from the head that may be committed.
@@ -42,12 +42,12 @@ impl Clone for StepPlan {
         plan
     }
     fn clone_from(&mut self, source: &Self) {
-        self.live.clone_from(&source.live);
-        self.visible = source.visible;
+        self.query.clone_from(&source.query);
+        self.kv_len = source.kv_len;
         self.mask = source.mask;
         self.shift = source.shift;
         self.lanes = source.lanes;
-        self.keep.clone_from(&source.keep);
+        self.retain.clone_from(&source.retain);
         self.layers.clone_from(&source.layers);
         self.predict.clone_from(&source.predict);
         self.must.clone_from(&source.must);
@@ -58,19 +58,19 @@ impl Clone for StepPlan {
 impl StepPlan {
     /// Makes room for the plans of a sequence with so many positions.
     pub fn reserve(&mut self, positions: usize) {
-        for set in [&mut self.live, &mut self.predict, &mut self.must, &mut self.hint] {
+        for set in [&mut self.query, &mut self.predict, &mut self.must, &mut self.hint] {
             set.reserve(positions);
         }
     }
 
     /// Empties the plan for refilling, keeping its allocations.
     pub fn clear(&mut self) {
-        self.live.clear();
-        self.visible = 0;
+        self.query.clear();
+        self.kv_len = 0;
         self.mask = Mask::Full;
         self.shift = None;
         self.lanes = Lanes::Canvas;
-        self.keep = None;
+        self.retain = None;
         self.layers = LayerRows::All;
         self.predict.clear();
         self.must.clear();
@@ -85,12 +85,12 @@ impl StepPlan {
 
     /// Returns how many rows all lanes run together.
     pub fn rows(&self) -> usize {
-        self.lanes.count() * self.live.len()
+        self.lanes.count() * self.query.len()
     }
 
     /// Returns the index among all rows of a position's row in a lane. None if the position is not live.
     pub fn row(&self, lane: usize, position: Position) -> Option<usize> {
-        Some(lane * self.live.len() + self.live.rank(position)?)
+        Some(lane * self.query.len() + self.query.rank(position)?)
     }
 
     /// Counts the positions wanted from the head: the union of `predict`, `must` and `hint`.
@@ -262,7 +262,7 @@ impl Lanes {
 
 /// Part of the last step's drafts that becomes permanent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Keep {
+pub struct Retain {
     /// The accepted lane of the last step.
     pub lane: u32,
     /// The positions (live in that step) whose K/V, and whatever else is stored with them, are copied from the lane's
@@ -281,8 +281,8 @@ pub enum LayerRows {
     ///
     /// Each draft is partly computed by itself, as if it ran alone on the canvas's slots: its rows are compared with
     /// those of its own overlay, the choice is its own, and so are the replaced rows and the increments that are stored
-    /// and added. [`Keep`] turns all of it into the slots', so that a single draft that is kept whole is a step of the
-    /// canvas (specs/freedave.md#I2, specs/freedave.md#I7 and specs/freedave.md#I8).
+    /// and added. [`Retain`] turns all of it into the slots', so that a single draft that is kept whole is a step of
+    /// the canvas (specs/freedave.md#I2, specs/freedave.md#I7 and specs/freedave.md#I8).
     Partial {
         /// Rows computed in each layer.
         compute: Positions,
@@ -378,10 +378,10 @@ impl fmt::Display for LayerRows {
 /// One line; parts at their default are left out.
 impl fmt::Display for StepPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(Keep { lane, positions }) = &self.keep {
+        if let Some(Retain { lane, positions }) = &self.retain {
             write!(f, "keep {positions} of lane {lane}; ")?;
         }
-        write!(f, "live {} visible {} {}", self.live, self.visible, self.mask)?;
+        write!(f, "live {} visible {} {}", self.query, self.kv_len, self.mask)?;
         match self.lanes {
             Lanes::Canvas => f.write_str(" canvas")?,
             Lanes::Drafts(count) => write!(f, " drafts {count}")?,
@@ -427,19 +427,19 @@ mod tests {
 
     #[test]
     fn rows_of_lanes_follow_each_other() {
-        let plan = StepPlan { live: (8..16).into(), visible: 16, lanes: Lanes::Drafts(3), ..StepPlan::default() };
+        let plan = StepPlan { query: (8..16).into(), kv_len: 16, lanes: Lanes::Drafts(3), ..StepPlan::default() };
         assert_eq!((plan.rows(), plan.row(2, 9), plan.row(0, 16)), (24, Some(17), None));
     }
 
     #[test]
     fn display_names_every_part() {
         let plan = StepPlan {
-            live: (8..12).into(),
-            visible: 12,
+            query: (8..12).into(),
+            kv_len: 12,
             mask: Mask::blocks(4),
             shift: Some(1),
             lanes: Lanes::Drafts(3),
-            keep: Some(Keep { lane: 1, positions: (4..8).into() }),
+            retain: Some(Retain { lane: 1, positions: (4..8).into() }),
             layers: LayerRows::Partial {
                 compute: Positions::new(),
                 probe: Some(Probe { rows: (8..12).into(), keep: 1, by: Drift::Value }),

@@ -1,12 +1,12 @@
 //! State of an open sequence that its plans are checked against: what earlier steps wrote to its slots, and their drafts.
 
-use crate::{Lanes, Position, Positions, SequenceNeeds, StepPlan};
+use crate::{Lanes, Position, Positions, SequenceLimits, StepPlan};
 
 /// Slots of an open sequence that hold K and V, and the drafts of its last step. Every [`Network`](crate::Network) has one
 /// for each sequence: it [records](Self::record) the plans that ran.
 #[derive(Debug, Clone, Default)]
 pub struct SequenceState {
-    needs: SequenceNeeds,
+    needs: SequenceLimits,
     /// Leading positions that have memory.
     room: usize,
     /// Leading slots that other sequences share.
@@ -21,14 +21,14 @@ pub struct SequenceState {
 
 impl SequenceState {
     /// Makes the state of a sequence that holds nothing.
-    pub fn new(needs: SequenceNeeds) -> Self {
+    pub fn new(needs: SequenceLimits) -> Self {
         let mut drafted = Positions::new();
         drafted.reserve(if needs.drafts > 0 { needs.positions } else { 0 });
         Self { written: vec![false; needs.positions], room: needs.opening(), needs, drafted, ..Self::default() }
     }
 
     /// Returns the needs that the sequence was opened with.
-    pub fn needs(&self) -> &SequenceNeeds {
+    pub fn needs(&self) -> &SequenceLimits {
         &self.needs
     }
 
@@ -75,15 +75,15 @@ impl SequenceState {
 
     /// Records a plan that ran.
     pub fn record(&mut self, plan: &StepPlan) {
-        let kept = plan.keep.as_ref().map(|keep| &keep.positions);
-        let live = (plan.lanes == Lanes::Canvas).then_some(&plan.live);
+        let kept = plan.retain.as_ref().map(|keep| &keep.positions);
+        let live = (plan.lanes == Lanes::Canvas).then_some(&plan.query);
         for set in [kept, live].into_iter().flatten() {
             set.iter().for_each(|position| self.written[position as usize] = true);
         }
         self.drafts = 0;
         if let Lanes::Drafts(drafts) = plan.lanes {
             self.drafts = drafts as usize;
-            self.drafted.clone_from(&plan.live);
+            self.drafted.clone_from(&plan.query);
         }
     }
 }

@@ -19,7 +19,7 @@
 use std::sync::Arc;
 
 use crate::{AttentionShape, Dtype, Launch, ReadError, RouterRule, Rows, StoredTensor, WorkspaceShape};
-use demask_step::{DeviceError, DeviceId, Judged, MemoryMeter, OutOfMemory};
+use demask_step::{DeviceError, DeviceId, MemoryMeter, OutOfMemory, TokenScore};
 
 /// Seconds by kind of work. The rest of a step is everything else.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -292,8 +292,8 @@ pub struct HeadOutput {
     pub entropy: Vec<f32>,
     /// `top` entries for each row whose request has one, in row order: token and probability, best first.
     pub top: Vec<(u32, f32)>,
-    /// `judge_width` entries for each row whose request judges.
-    pub judged: Vec<Judged>,
+    /// `score_width` entries for each row whose request scores.
+    pub scores: Vec<TokenScore>,
     /// One vocabulary row for each row whose request wants logits.
     pub logits: Vec<f32>,
 }
@@ -306,7 +306,7 @@ impl HeadOutput {
         self.margin.clear();
         self.entropy.clear();
         self.top.clear();
-        self.judged.clear();
+        self.scores.clear();
         self.logits.clear();
     }
 }

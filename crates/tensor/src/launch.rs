@@ -144,8 +144,8 @@ pub struct HeadLaunch {
     pub requests: Vec<HeadRequest>,
     /// Head rows that are blended with other rows first.
     pub blends: Vec<BlendRows>,
-    /// Tokens to judge, [`HeadRequest::judge_width`] per head row of the requests that judge, in head row order.
-    pub judge: Vec<u32>,
+    /// Tokens to score, [`HeadRequest::score_width`] per head row of the requests that score, in head row order.
+    pub score: Vec<u32>,
 }
 
 /// One row that the head reads.
@@ -224,7 +224,7 @@ impl Launch {
         self.head.rows.clear();
         self.head.requests.clear();
         self.head.blends.clear();
-        self.head.judge.clear();
+        self.head.score.clear();
     }
 
     /// Number of rows that `rows` names, chosen ones included.

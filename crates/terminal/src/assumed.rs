@@ -2,7 +2,7 @@
 
 use demask::{
     ModelInfo,
-    costs::rehearsal::{Assumed, rehearse},
+    costs::dry_run::{Assumed, dry_run},
     layers::decode::Session,
 };
 
@@ -16,7 +16,7 @@ pub fn check_acceptance(
 ) -> anyhow::Result<()> {
     let run = |acceptance| {
         let mut session = session()?;
-        rehearse(&mut session, &mut Assumed::new(model, acceptance, seed), &mut |_, _| {})?;
+        dry_run(&mut session, &mut Assumed::new(model, acceptance, seed), &mut |_, _| {})?;
         anyhow::Ok(session)
     };
     let (all, none) = (run(1.0)?, run(0.0)?);

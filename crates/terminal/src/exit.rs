@@ -12,7 +12,7 @@ use std::{io, process::ExitCode};
 use demask::{Error, SettingError};
 use demask::{
     ModelError, UnusableDevice,
-    costs::{CostError, estimate::EstimateError, rehearsal::ReplayError, shapes::ShapeError},
+    costs::{CostError, dry_run::ReplayError, estimate::EstimateError, shapes::ShapeError},
     layers::{
         checkpoint::{CheckpointError, HubError},
         decode,

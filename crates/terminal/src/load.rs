@@ -7,7 +7,7 @@ use demask::{
             AdapterFiles, Checkpoint, FetchProgress, HubChoice, HubError, ModelFiles, ModelLocation, Survey, Wanted,
             locate, resolve, survey,
         },
-        step::Need,
+        step::SequenceSpec,
         tensor::Dtype,
     },
 };
@@ -133,7 +133,7 @@ pub fn fetching(screen: Screen) -> impl FnMut(FetchProgress<'_>) -> bool {
 }
 
 /// Loads a model, and its guide, if there is memory for them and for sequences with these needs.
-pub fn load(opened: Opened, device: &DeviceOptions, needs: &[Need], screen: Screen) -> anyhow::Result<Model> {
+pub fn load(opened: Opened, device: &DeviceOptions, needs: &[SequenceSpec], screen: Screen) -> anyhow::Result<Model> {
     let _watched = Watched::begin();
     let widened = opened.widened(device)?;
     if !widened.is_empty() {

@@ -7,7 +7,7 @@ use demask::{
     layers::{
         checkpoint::{Checkpoint, Survey},
         cpu::available_memory,
-        step::SequenceNeeds,
+        step::SequenceLimits,
     },
 };
 
@@ -25,7 +25,7 @@ const POSITIONS: usize = 1000;
 /// If the device cannot be used.
 pub fn footprint(checkpoint: &Checkpoint, device: &DeviceOptions) -> anyhow::Result<Footprint> {
     let options = device.backend_options(checkpoint.weights().main_dtype())?;
-    let answer = SequenceNeeds { positions: POSITIONS, ..SequenceNeeds::default() };
+    let answer = SequenceLimits { positions: POSITIONS, ..SequenceLimits::default() };
     Ok(Footprint::of_files(checkpoint.spec(), checkpoint.weights(), &options, POSITIONS, &[answer])?)
 }
 

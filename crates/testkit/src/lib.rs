@@ -74,8 +74,8 @@
 //! impl CachePolicy for EveryRow {
 //!     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
 //!         let end = query.end(view.canvas);
-//!         plan.live.set_range(0..end);
-//!         plan.visible = end;
+//!         plan.query.set_range(0..end);
+//!         plan.kv_len = end;
 //!         plan.predict.clone_from(&query.predict);
 //!     }
 //!

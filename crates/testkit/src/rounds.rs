@@ -28,7 +28,7 @@ pub fn of_session(session: &mut Session, mut answer: impl FnMut(&ForwardInput) -
     session.tell_drafts();
     let mut rounds: Vec<Round> = Vec::new();
     while let [request] = session.requests() {
-        let (start, rows) = (request.plan.live.first().unwrap() as usize, request.plan.live.len());
+        let (start, rows) = (request.plan.query.first().unwrap() as usize, request.plan.query.len());
         let predictions = answer(request);
         session.feed(&[predictions]);
         let (mut settled, mut drafts, mut accepted) = (Vec::new(), Vec::new(), 0);

@@ -10,9 +10,9 @@ mod prefixes;
 mod slots;
 
 use demask_step::{
-    Blend, BlendWith, ConfidenceOf, Cost, DeviceError, DeviceId, HeadRequest, Judged, LayerRows, NO_TOKEN, Network,
+    Blend, BlendWith, ConfidenceOf, Cost, DeviceError, DeviceId, HeadRequest, LayerRows, MemoryCost, NO_TOKEN, Network,
     OpenError, Opened, Operations, OutOfMemory, Pages, PlanError, PlanLimits, Position, Predictions, Prefix,
-    PrefixCounters, Price, RowBudget, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId, random,
+    PrefixCacheStats, RowBudget, SequenceId, SequenceLimits, SequenceStep, StepPlan, TokenId, TokenScore, random,
 };
 
 use prefixes::Prefixes;
@@ -175,13 +175,13 @@ impl Scripted {
                     self.refuse(wanted, out);
                     continue;
                 }
-                let Some(rank) = plan.live.rank(row) else { continue };
+                let Some(rank) = plan.query.rank(row) else { continue };
                 let alone = random::mix(self.seed ^ random::mix(u64::from(position)));
-                let unconditional = other.and_then(|(plan, rows)| Some(rows[lane][plan.live.rank(row)?]));
+                let unconditional = other.and_then(|(plan, rows)| Some(rows[lane][plan.query.rank(row)?]));
                 let content = self.content(step, lane, (row, rows[lane][rank]), unconditional);
                 let content = if random::uniform(alone) < self.easy { random::mix(alone) } else { content };
-                let judged = (lane * out.positions.len() + at) * wanted.judge_width;
-                let judge = &ask.judge[judged..judged + wanted.judge_width];
+                let judged = (lane * out.positions.len() + at) * wanted.score_width;
+                let judge = &ask.score[judged..judged + wanted.score_width];
                 self.head(wanted, content, ask.key(lane, position), judge, out);
             }
         }
@@ -191,11 +191,11 @@ impl Scripted {
     fn cost(&self, plan: &StepPlan, predicted: usize) -> Cost {
         let (lanes, layers) = (plan.lanes.count(), self.layers);
         let computed = match &plan.layers {
-            LayerRows::All => layers * plan.live.len(),
+            LayerRows::All => layers * plan.query.len(),
             LayerRows::Partial { compute, probe, first_whole } => {
                 let whole = layers.min(usize::from(*first_whole));
                 let chosen = compute.len() + probe.as_ref().map_or(0, |probe| probe.keep);
-                whole * plan.live.len() + (layers - whole) * chosen
+                whole * plan.query.len() + (layers - whole) * chosen
             }
         };
         Cost {
@@ -219,7 +219,7 @@ impl Scripted {
             out.logits.extend(std::iter::repeat_n(f32::NEG_INFINITY, self.vocab));
         }
         out.top.extend(std::iter::repeat_n((NO_TOKEN, 0.0), wanted.top));
-        out.judged.extend(std::iter::repeat_n(Judged::NONE, wanted.judge_width));
+        out.scores.extend(std::iter::repeat_n(TokenScore::NONE, wanted.score_width));
     }
 
     /// Draws a token from a row, and judges given ones.
@@ -245,8 +245,8 @@ impl Scripted {
         };
         let token = argmax(logits.iter().enumerate().map(noisy));
         let choice: Vec<f64> = logits.iter().enumerate().map(allowed).collect();
-        out.judged.extend(judge.iter().map(|&token| judged(&logits, &choice, token)));
-        for &token in wanted.mute.iter() {
+        out.scores.extend(judge.iter().map(|&token| judged(&logits, &choice, token)));
+        for &token in wanted.zero_confidence.iter() {
             logits[token as usize] = f64::NEG_INFINITY;
         }
         if wanted.sampling.confidence == ConfidenceOf::Drawn && temperature > 0.0 {
@@ -278,12 +278,12 @@ impl Scripted {
 }
 
 /// Rank of a token among those that may be predicted, and its probability under `softmax(logits)`.
-fn judged(logits: &[f64], choice: &[f64], token: TokenId) -> Judged {
+fn judged(logits: &[f64], choice: &[f64], token: TokenId) -> TokenScore {
     let most = logits[argmax(logits.iter().copied())];
     let sum: f64 = logits.iter().map(|logit| (logit - most).exp()).sum();
     let value = choice[token as usize];
     let before = |&(other, &logit): &(usize, &f64)| logit > value || logit == value && other < token as usize;
-    Judged {
+    TokenScore {
         rank: choice.iter().enumerate().filter(before).count() as u32,
         log_probability: (logits[token as usize] - most - sum.ln()) as f32,
         best: ((choice[argmax(choice.iter().copied())] - most).exp() / sum) as f32,
@@ -300,7 +300,7 @@ fn argmax(values: impl Iterator<Item = f64>) -> usize {
 
 impl Scripted {
     /// Opens a sequence with memory for the positions that it opens with.
-    fn begin(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
+    fn begin(&mut self, needs: &SequenceLimits) -> Result<SequenceId, OpenError> {
         self.check_memory(needs.opening() as u64)?;
         self.sequences.push(Some(Slots::new(needs)));
         Ok(SequenceId(self.sequences.len() as u32 - 1))
@@ -314,11 +314,11 @@ impl Scripted {
 }
 
 impl Network for Scripted {
-    fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
-        self.begin(&SequenceNeeds { opens_with: None, ..needs.clone() })
+    fn open(&mut self, needs: &SequenceLimits) -> Result<SequenceId, OpenError> {
+        self.begin(&SequenceLimits { opens_with: None, ..needs.clone() })
     }
 
-    fn open_behind(&mut self, needs: &SequenceNeeds, prefix: Prefix<'_>) -> Result<Opened, OpenError> {
+    fn open_with_prefix(&mut self, needs: &SequenceLimits, prefix: Prefix<'_>) -> Result<Opened, OpenError> {
         let sequence = self.begin(needs)?;
         let Some(Some(slots)) = self.sequences.get_mut(sequence.0 as usize) else {
             return Ok(Opened { sequence, filled: 0 });
@@ -349,7 +349,7 @@ impl Network for Scripted {
     }
 
     /// Shares whole units alone.
-    fn publish(&mut self, sequence: SequenceId, prefix: Prefix<'_>, _ends: bool) {
+    fn cache_prefix(&mut self, sequence: SequenceId, prefix: Prefix<'_>, _ends: bool) {
         if let Some(Some(slots)) = self.sequences.get_mut(sequence.0 as usize)
             && !slots.state.needs().increments
             && !slots.state.needs().residual
@@ -359,7 +359,7 @@ impl Network for Scripted {
         }
     }
 
-    fn prefixes(&self) -> Option<PrefixCounters> {
+    fn prefix_cache_stats(&self) -> Option<PrefixCacheStats> {
         (self.prefixes.page > 0).then_some(self.prefixes.counters)
     }
 
@@ -370,8 +370,8 @@ impl Network for Scripted {
     }
 
     /// A position is a byte.
-    fn price(&self, needs: &SequenceNeeds) -> Result<Price, OpenError> {
-        Ok(Price { own: needs.opening() as u64, growth: 0, device: DeviceId(0) })
+    fn memory_cost(&self, needs: &SequenceLimits) -> Result<MemoryCost, OpenError> {
+        Ok(MemoryCost { own: needs.opening() as u64, growth: 0, device: DeviceId(0) })
     }
 
     fn check(&self, group: &[SequenceStep<'_>]) -> Result<(), PlanError> {
@@ -426,7 +426,7 @@ impl Network for Scripted {
 
 #[cfg(test)]
 mod tests {
-    use demask_step::{Drift, HeadAsk, Keep, Lanes, Mask, Positions, Probe, Sampling};
+    use demask_step::{Drift, HeadAsk, Lanes, Mask, Positions, Probe, Retain, Sampling};
 
     use super::*;
 
@@ -438,13 +438,13 @@ mod tests {
         mask: Mask,
     ) -> Predictions {
         let plan = StepPlan {
-            live: live.clone().into(),
-            visible: live.end,
+            query: live.clone().into(),
+            kv_len: live.end,
             mask,
             predict: (live.end - 2..live.end).into(),
             ..StepPlan::default()
         };
-        let ask = HeadRequest { forbid: vec![9].into(), ..HeadRequest::default() }.into();
+        let ask = HeadRequest { banned: vec![9].into(), ..HeadRequest::default() }.into();
         let mut out = [Predictions::default()];
         let step = SequenceStep { sequence: id, tokens, plan: &plan, ask: &ask, blend: None };
         script.step(&[step], &mut out).unwrap();
@@ -453,7 +453,7 @@ mod tests {
     }
 
     fn open(script: &mut Scripted) -> SequenceId {
-        script.open(&SequenceNeeds { positions: 8, rows: 8, predictions: 4, ..SequenceNeeds::default() }).unwrap()
+        script.open(&SequenceLimits { positions: 8, rows: 8, predictions: 4, ..SequenceLimits::default() }).unwrap()
     }
 
     #[test]
@@ -479,7 +479,7 @@ mod tests {
         let mut script = Scripted::new(1, 12, 1);
         let id = open(&mut script);
         let check = |script: &Scripted, sampling| {
-            let plan = StepPlan { live: (4..6).into(), visible: 6, ..StepPlan::default() };
+            let plan = StepPlan { query: (4..6).into(), kv_len: 6, ..StepPlan::default() };
             let ask = HeadRequest { sampling, ..HeadRequest::default() }.into();
             script.check(&[SequenceStep { sequence: id, tokens: &[1, 1], plan: &plan, ask: &ask, blend: None }])
         };
@@ -496,9 +496,9 @@ mod tests {
     }
 
     /// One step of all eight positions, whose last four are predicted.
-    fn whole(layers: LayerRows, lanes: Lanes, keep: Option<Keep>) -> StepPlan {
+    fn whole(layers: LayerRows, lanes: Lanes, keep: Option<Retain>) -> StepPlan {
         let (live, predict) = ((0..8).into(), (4..8).into());
-        StepPlan { live, visible: 8, layers, lanes, keep, predict, ..StepPlan::default() }
+        StepPlan { query: live, kv_len: 8, layers, lanes, retain: keep, predict, ..StepPlan::default() }
     }
 
     fn chosen(keep: usize, by: Drift) -> LayerRows {
@@ -507,23 +507,23 @@ mod tests {
     }
 
     /// A prefill, then the plan with its tokens, then a step of the canvas that computes nothing anew after layer 0.
-    fn answers(plan: &StepPlan, tokens: &[TokenId], keep: Option<Keep>) -> [Predictions; 2] {
+    fn answers(plan: &StepPlan, tokens: &[TokenId], keep: Option<Retain>) -> [Predictions; 2] {
         let mut script = Scripted::new(4, 12, 0);
         let drafts = plan.lanes.count();
-        let needs = SequenceNeeds {
+        let needs = SequenceLimits {
             positions: 8,
             rows: 8 * drafts,
             drafts,
             draft_span: 8,
             predictions: 4 * drafts,
             increments: true,
-            ..SequenceNeeds::default()
+            ..SequenceLimits::default()
         };
         let id = script.open(&needs).unwrap();
         let reuse = LayerRows::Partial { compute: Positions::new(), probe: None, first_whole: true };
         let plans = [whole(LayerRows::All, Lanes::Canvas, None), plan.clone(), whole(reuse, Lanes::Canvas, keep)];
         let all = [&[1, 2, 3, 4, 9, 9, 9, 9], tokens, &[1, 2, 3, 4, 5, 6, 7, 9]];
-        let ask = HeadRequest { forbid: vec![9].into(), ..HeadRequest::default() }.into();
+        let ask = HeadRequest { banned: vec![9].into(), ..HeadRequest::default() }.into();
         let mut out = Vec::new();
         for (plan, tokens) in plans.iter().zip(all) {
             let mut answer = [Predictions::default()];
@@ -548,7 +548,7 @@ mod tests {
     #[test]
     fn drafts_are_partly_computed_each_by_itself() {
         let lanes: [[TokenId; 8]; 2] = [[1, 2, 3, 4, 5, 9, 9, 9], [1, 2, 3, 4, 5, 6, 9, 9]];
-        let keep = |lane| Some(Keep { lane, positions: (0..8).into() });
+        let keep = |lane| Some(Retain { lane, positions: (0..8).into() });
         for by in [Drift::Value, Drift::Key, Drift::Random { seed: 3 }] {
             let both = whole(chosen(2, by), Lanes::Drafts(2), None);
             for (lane, tokens) in (0..).zip(&lanes) {
@@ -566,35 +566,35 @@ mod tests {
     #[test]
     fn given_tokens_are_judged() {
         let mut script = Scripted::new(2, 12, 1);
-        let needs = SequenceNeeds {
+        let needs = SequenceLimits {
             positions: 3,
             rows: 3,
             predictions: 1,
-            judge_width: 12,
+            score_width: 12,
             top: 3,
-            ..SequenceNeeds::default()
+            ..SequenceLimits::default()
         };
         let id = script.open(&needs).unwrap();
         let (live, predict) = ((0..3).into(), (3..4).into());
-        let plan = StepPlan { live, visible: 3, mask: Mask::Causal, predict, ..StepPlan::default() };
-        let wanted = HeadRequest { forbid: vec![5].into(), top: 3, judge_width: 12, ..HeadRequest::default() };
-        let ask = HeadAsk { wanted, judge: (0..12).collect(), ..HeadAsk::default() };
+        let plan = StepPlan { query: live, kv_len: 3, mask: Mask::Causal, predict, ..StepPlan::default() };
+        let wanted = HeadRequest { banned: vec![5].into(), top: 3, score_width: 12, ..HeadRequest::default() };
+        let ask = HeadAsk { wanted, score: (0..12).collect(), ..HeadAsk::default() };
         let mut out = [Predictions::default()];
         let step = SequenceStep { sequence: id, tokens: &[1, 2, 3], plan: &plan, ask: &ask, blend: None };
         script.step(&[step], &mut out).unwrap();
         let [answer] = out;
-        let mut ranks: Vec<u32> = answer.judged.iter().map(|judged| judged.rank).collect();
+        let mut ranks: Vec<u32> = answer.scores.iter().map(|judged| judged.rank).collect();
         assert_eq!(ranks[answer.tokens[0] as usize], 0);
         assert_eq!(ranks[5], 11, "what is forbidden comes last");
-        assert!(answer.judged[5].log_probability > f32::NEG_INFINITY, "and keeps its share");
+        assert!(answer.scores[5].log_probability > f32::NEG_INFINITY, "and keeps its share");
         for (rank, &(token, probability)) in answer.top.iter().enumerate() {
-            let judged = answer.judged[token as usize];
+            let judged = answer.scores[token as usize];
             assert!(judged.rank == rank as u32 && (judged.log_probability.exp() - probability).abs() < 1e-6);
             assert_eq!(judged.best, answer.top[0].1);
         }
         ranks.sort_unstable();
         assert_eq!(ranks, (0..12).collect::<Vec<_>>());
-        let sum: f32 = answer.judged.iter().map(|judged| judged.log_probability.exp()).sum();
+        let sum: f32 = answer.scores.iter().map(|judged| judged.log_probability.exp()).sum();
         assert!((sum - 1.0).abs() < 1e-5);
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use demask::Prompt;
 use demask::{
     Opened,
-    costs::{Predicted, Subject, outline::Outline},
+    costs::{Predicted, Subject, model_shape::ModelShape},
     layers::{
         decode::{DecodingReceipt, Session},
         model::Convention,
@@ -96,17 +96,17 @@ fn refuse_a_model(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()
 
 /// The plans of all steps and what they cost, and nothing run.
 fn explain(opened: Opened, request: &Request, settings: &Settings, acceptance: Option<f64>) -> anyhow::Result<()> {
-    let outline = Outline::of(opened);
+    let shape = ModelShape::of(opened);
     let subject = Subject {
-        outline: &outline,
+        shape: &shape,
         options: &request.options,
         device: settings.asked(),
         convention: Convention::default(),
         seed: request.options.seed.unwrap_or(settings.seed),
     };
-    let session = || outline.session(&request.prompt, &request.options);
+    let session = || shape.session(&request.prompt, &request.options);
     if acceptance.is_some() {
-        check_acceptance(outline.info(), settings.seed, session)?;
+        check_acceptance(shape.info(), settings.seed, session)?;
     }
     let session = session()?;
     let DecodingReceipt { decoder, cache, exactness, steps, block_length, .. } = session.receipt();

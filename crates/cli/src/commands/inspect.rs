@@ -8,7 +8,7 @@ use demask::{
     layers::{
         checkpoint::{AdapterFacts, Checkpoint},
         model::{ArchSpec, Mlp},
-        step::SequenceNeeds,
+        step::SequenceLimits,
         tensor::ExpertShape,
     },
 };
@@ -235,7 +235,7 @@ fn memories(checkpoint: &Checkpoint, device: &DeviceOptions) -> anyhow::Result<V
 /// Weights as they are packed, and K/V of full pages.
 fn memory(checkpoint: &Checkpoint, [name, dtype]: [&'static str; 2], device: &DeviceOptions) -> anyhow::Result<Memory> {
     let options = device.backend_options(checkpoint.weights().main_dtype())?;
-    let canvas = SequenceNeeds { positions: POSITIONS, ..SequenceNeeds::default() };
+    let canvas = SequenceLimits { positions: POSITIONS, ..SequenceLimits::default() };
     let Footprint { weights, cache, .. } =
         Footprint::of_files(checkpoint.spec(), checkpoint.weights(), &options, 1, &[canvas])?;
     let kept = KeptMatrices::of(checkpoint.spec(), &checkpoint.weights().stored(), &options)?;

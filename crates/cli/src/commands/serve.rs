@@ -127,15 +127,15 @@ fn until_stopped(server: Server, model: Model, manager: &mut Manager, asked: imp
     let handle = model.handle();
     let mut told = false;
     let served = server.run(|| {
-        let (asked, pulse) = (asked(), handle.pulse());
+        let (asked, heartbeat) = (asked(), handle.heartbeat());
         // A forward that takes longer than the manager waits is one that will never end.
-        let is_well = |limit| pulse.alive && !pulse.failed && (!pulse.busy || pulse.since < limit);
-        manager.look(asked > 0 || pulse.failed, is_well);
-        if asked == 1 && pulse.busy && !std::mem::replace(&mut told, true) {
+        let is_well = |limit| heartbeat.alive && !heartbeat.failed && (!heartbeat.busy || heartbeat.since < limit);
+        manager.look(asked > 0 || heartbeat.failed, is_well);
+        if asked == 1 && heartbeat.busy && !std::mem::replace(&mut told, true) {
             output::note(&waiting(&handle.counters()));
         }
         match asked {
-            0 if !pulse.failed => Stop::No,
+            0 if !heartbeat.failed => Stop::No,
             0 | 1 => Stop::Drain,
             _ => Stop::Now,
         }

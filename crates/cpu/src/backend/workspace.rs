@@ -137,7 +137,7 @@ impl Taken {
         let list = || Vec::with_capacity(shape.rows);
         let mut launch = Launch::default();
         launch.reserve(shape);
-        launch.head.judge.reserve(shape.head_rows);
+        launch.head.score.reserve(shape.head_rows);
         let identity = (0..shape.rows as u32).collect();
         Self { launch, identity, segment_of: list(), computed: list(), adapted: Vec::with_capacity(shape.rows) }
     }
@@ -167,7 +167,7 @@ impl Taken {
         own.adapted.clone_from(&launch.adapted);
         own.head.rows.clone_from(&launch.head.rows);
         own.head.blends.clone_from(&launch.head.blends);
-        own.head.judge.clone_from(&launch.head.judge);
+        own.head.score.clone_from(&launch.head.score);
         own.head.requests.clone_from(&launch.head.requests);
         self.computed.clear();
         self.adapted.clear();

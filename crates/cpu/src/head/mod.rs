@@ -15,7 +15,7 @@ mod statistics;
 mod tiles;
 mod top;
 
-use demask_step::{HeadRequest, Judged, OutOfMemory};
+use demask_step::{HeadRequest, OutOfMemory, TokenScore};
 use demask_tensor::{AlignedBytes, HeadLaunch, HeadOutput, HeadRow, NO_ROW, WorkspaceShape};
 
 use crate::{
@@ -118,7 +118,7 @@ pub(crate) struct Head<'a> {
 /// The part of the output's lists that grows before the rows are answered.
 struct Lists<'a> {
     top: Shared<'a, (u32, f32)>,
-    judged: Shared<'a, Judged>,
+    scores: Shared<'a, TokenScore>,
     logits: Shared<'a, f32>,
 }
 
@@ -132,8 +132,8 @@ impl Head<'_> {
         self.place(places, out);
         let asked = |what: fn(&HeadRequest) -> bool| self.launch.rows.iter().any(|row| what(self.request(row.request)));
         let (margin, entropy) = (asked(|request| request.margin), asked(|request| request.entropy));
-        let HeadOutput { tokens, confidence, margin: margins, entropy: entropies, top, judged, logits: copied } = out;
-        let lists = Lists { top: Shared::new(top), judged: Shared::new(judged), logits: Shared::new(copied) };
+        let HeadOutput { tokens, confidence, margin: margins, entropy: entropies, top, scores, logits: copied } = out;
+        let lists = Lists { top: Shared::new(top), scores: Shared::new(scores), logits: Shared::new(copied) };
         let mut first = 0;
         while first < self.launch.rows.len() {
             let (count, kept, stored) = self.next_chunk(first, (input.capacity(), memory.len()));
@@ -194,14 +194,14 @@ impl Head<'_> {
             places.push(next);
             let request = self.request(row.request);
             next.top += request.top;
-            next.judged += request.judge_width;
+            next.judged += request.score_width;
             next.logits += if request.logits { self.weight.rows() } else { 0 };
         }
         for (index, blend) in self.launch.blends.iter().enumerate() {
             places[blend.head_row as usize].blend = index as u32;
         }
         out.top.resize(next.top, (0, 0.0));
-        out.judged.resize(next.judged, Judged::NONE);
+        out.scores.resize(next.judged, TokenScore::NONE);
         out.logits.resize(next.logits, 0.0);
     }
 
@@ -321,13 +321,13 @@ impl Head<'_> {
             for index in range {
                 let asked = self.asked(chunk.first + index);
                 let Place { top, judged, .. } = chunk.places[index];
-                let judged = judged..judged + asked.request.judge_width;
+                let judged = judged..judged + asked.request.score_width;
                 // SAFETY: rows have parts of their own, and each row is in one range.
                 unsafe {
                     let stored = chunk.stored.then(|| Stored {
                         values: logits.row(index, vocabulary),
-                        judge: &self.launch.judge[judged.clone()],
-                        judged: lists.judged.part(judged),
+                        score: &self.launch.score[judged.clone()],
+                        scores: lists.scores.part(judged),
                         order: &mut *order,
                     });
                     let top = lists.top.part(top..top + asked.request.top);

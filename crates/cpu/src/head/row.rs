@@ -1,6 +1,6 @@
 //! One row: the draw, the distribution, and what else is asked.
 
-use demask_step::{ConfidenceOf, HeadRequest, Judged};
+use demask_step::{ConfidenceOf, HeadRequest, TokenScore};
 
 use super::{
     draw::{Draw, Drawn},
@@ -33,8 +33,8 @@ impl<'a> Asked<'a> {
     /// Reports whether the answer takes all logits of the row at once: for a filter, whose tokens are not known before
     /// all are sorted; for the rank of given tokens; for a long list of best ones; and for the logits themselves.
     pub(super) fn takes_logits(&self) -> bool {
-        let HeadRequest { top, judge_width, logits, .. } = self.request;
-        self.is_filtered() || *judge_width > 0 || *top > top::MOST || *logits
+        let HeadRequest { top, score_width, logits, .. } = self.request;
+        self.is_filtered() || *score_width > 0 || *top > top::MOST || *logits
     }
 
     /// Reports whether a filter has a say.
@@ -54,7 +54,7 @@ impl<'a> Asked<'a> {
 
     /// Reports whether the row's token is drawn tile by tile: by noise, or where it may be one that weighs nothing.
     fn is_drawn_from_tiles(&self) -> bool {
-        if self.temperature() > 0.0 { !self.is_filtered() } else { !self.request.mute.is_empty() }
+        if self.temperature() > 0.0 { !self.is_filtered() } else { !self.request.zero_confidence.is_empty() }
     }
 
     /// Parts of each tile that are kept, with `stored` logits or without.
@@ -67,11 +67,11 @@ impl<'a> Asked<'a> {
     // Inlined, so that they stay in registers where each row of a task looks for a few.
     #[inline(always)]
     pub(super) fn look(&self, marks: &'a Marks, kept: Kept) -> Look<'a> {
-        let HeadRequest { forbid, mute, .. } = self.request;
+        let HeadRequest { banned, zero_confidence, .. } = self.request;
         Look {
-            forbid,
+            banned,
             limit: self.request.bound(self.vocabulary) as u32,
-            mute,
+            zero_confidence,
             inverse: self.inverse(),
             draw: self.is_drawn_from_tiles().then(|| self.draw(&marks.score)),
             top: kept.top,
@@ -117,14 +117,14 @@ impl<'a> Asked<'a> {
 
     /// The answer, of a token and a distribution.
     fn told(&self, drawn: Drawn, distribution: &Distribution<'_>) -> Answer {
-        let HeadRequest { mute, margin, entropy, .. } = self.request;
+        let HeadRequest { zero_confidence, margin, entropy, .. } = self.request;
         let Distribution { statistics, inverse, .. } = distribution;
         Answer {
             token: drawn.token,
             // No logit of the row is a number, or the best one is infinite: nothing was predicted.
             confidence: match drawn.logit.is_finite() {
                 false => f32::NAN,
-                true if mute.contains(&drawn.token) => 0.0,
+                true if zero_confidence.contains(&drawn.token) => 0.0,
                 true => distribution.probability(drawn.logit),
             },
             margin: if *margin { statistics.margin(*inverse) } else { 0.0 },
@@ -137,9 +137,9 @@ impl<'a> Asked<'a> {
 pub(super) struct Stored<'a> {
     /// Logits, without those that no distribution knows.
     pub(super) values: &'a mut [f32],
-    /// Tokens to judge.
-    pub(super) judge: &'a [u32],
-    pub(super) judged: &'a mut [Judged],
+    /// Tokens to score.
+    pub(super) score: &'a [u32],
+    pub(super) scores: &'a mut [TokenScore],
     /// Scratch with room for the vocabulary.
     pub(super) order: &'a mut Vec<u32>,
 }
@@ -154,9 +154,9 @@ impl Stored<'_> {
         (mut drawn, whole): (Drawn, Distribution<'_>),
         top: &mut [(u32, f32)],
     ) -> Answer {
-        let HeadRequest { forbid, mute, sampling, .. } = asked.request;
+        let HeadRequest { banned, zero_confidence, sampling, .. } = asked.request;
         let (is_filtered, vocabulary) = (asked.is_filtered(), self.values.len());
-        let plain = (!self.judge.is_empty()).then(|| self.judge_shares(isa));
+        let plain = (!self.score.is_empty()).then(|| self.score_shares(isa));
         let mut passing = Statistics::NONE;
         if is_filtered {
             let inverse = asked.drawn_inverse();
@@ -164,19 +164,19 @@ impl Stored<'_> {
             let row = Scaled { values: self.values, statistics, inverse };
             filter::passing(row, sampling, &|token| asked.request.allows(token), self.order);
             if asked.speaks_of_drawn() {
-                passing = self.shares_of_passing(mute, inverse);
+                passing = self.shares_of_passing(zero_confidence, inverse);
             }
         }
         self.values[asked.request.bound(vocabulary)..].fill(f32::NEG_INFINITY);
-        self.strike(forbid);
+        self.strike(banned);
         if let Some(plain) = plain {
-            self.judge_ranks(&plain);
+            self.score_ranks(&plain);
         }
         if is_filtered && asked.temperature() > 0.0 {
             self.keep_possible();
             drawn = asked.draw(&Mark::default()).among(self.values, self.order);
         }
-        self.strike(mute);
+        self.strike(zero_confidence);
         if is_filtered {
             self.keep_possible();
         }
@@ -203,8 +203,8 @@ impl Stored<'_> {
     }
 
     /// The distribution of the passing tokens, without best ones: of all but muted ones, best first.
-    fn shares_of_passing(&self, mute: &[u32], inverse: f32) -> Statistics {
-        let weighing = || self.order.iter().filter(|token| !mute.contains(token));
+    fn shares_of_passing(&self, zero_confidence: &[u32], inverse: f32) -> Statistics {
+        let weighing = || self.order.iter().filter(|token| !zero_confidence.contains(token));
         let value = |token: u32| self.values[token as usize];
         let Some(base) = weighing().next().map(|&token| value(token)) else { return Statistics::NONE };
         let mut sums = [0.0; 2];
@@ -218,28 +218,28 @@ impl Stored<'_> {
         Statistics { sum: sums[0] as f32, moment: sums[1] as f32, ..unit }
     }
 
-    /// Log-probability of each judged token in the plain distribution of all, which it returns.
-    fn judge_shares(&mut self, isa: Isa) -> Statistics {
+    /// Log-probability of each scored token in the plain distribution of all, which it returns.
+    fn score_shares(&mut self, isa: Isa) -> Statistics {
         let plain = Statistics::of_row(isa, self.values, 1.0);
         let nothing = if plain.base.is_finite() { f32::NEG_INFINITY } else { f32::NAN };
-        for (judged, &token) in self.judged.iter_mut().zip(self.judge) {
+        for (score, &token) in self.scores.iter_mut().zip(self.score) {
             let value = self.values[token as usize];
             let weighs = value > f32::NEG_INFINITY && plain.base.is_finite();
             let log_probability = if weighs { (value - plain.base) - plain.sum.ln() } else { nothing };
-            *judged = Judged { log_probability, ..Judged::NONE };
+            *score = TokenScore { log_probability, ..TokenScore::NONE };
         }
         plain
     }
 
-    /// Rank of each judged token among those that may be predicted.
-    fn judge_ranks(&mut self, plain: &Statistics) {
+    /// Rank of each scored token among those that may be predicted.
+    fn score_ranks(&mut self, plain: &Statistics) {
         let best = self.values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        for (judged, &token) in self.judged.iter_mut().zip(self.judge) {
+        for (score, &token) in self.scores.iter_mut().zip(self.score) {
             let value = self.values[token as usize];
             let (before, behind) = self.values.split_at(token as usize);
             let higher = before.iter().filter(|&&other| other >= value).count()
                 + behind.iter().filter(|&&other| other > value).count();
-            (judged.rank, judged.best) = (higher as u32, plain.probability(best, 1.0));
+            (score.rank, score.best) = (higher as u32, plain.probability(best, 1.0));
         }
     }
 }

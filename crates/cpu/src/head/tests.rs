@@ -5,8 +5,8 @@ use demask_testkit::naive::{head, network as naive};
 use super::*;
 use crate::{isa::tests::testable, linear::kernels_of};
 
-/// An answer, the best tokens, the judged ones.
-type Answered = (Answer, Vec<(u32, f32)>, Vec<Judged>);
+/// An answer, the best tokens, the scores of given ones.
+type Answered = (Answer, Vec<(u32, f32)>, Vec<TokenScore>);
 
 /// Answers one row of logits, and its lists: from its logits, and if these need not be stored from its tiles alone.
 fn answer(isa: Isa, logits: &[f32], request: &HeadRequest, judge: &[u32]) -> Answered {
@@ -24,7 +24,7 @@ fn answer_from(isa: Isa, logits: &[f32], request: &HeadRequest, judge: &[u32], s
         request.struck().for_each(|token| values[token as usize] = f32::NEG_INFINITY);
     }
     let mut top = vec![(9, 9.0); request.top];
-    let mut judged = vec![Judged::NONE; judge.len()];
+    let mut judged = vec![TokenScore::NONE; judge.len()];
     let asked = Asked { request, key: 77, vocabulary };
     let (kept, marks) = (asked.kept(stored), Marks::default());
     let mut memory = vec![f32::NAN; row_bytes(vocabulary, kept, false) / size_of::<f32>()];
@@ -33,7 +33,7 @@ fn answer_from(isa: Isa, logits: &[f32], request: &HeadRequest, judge: &[u32], s
     let (look, writer) = (|_| asked.look(&marks, kept), &tiles.writer());
     dispatch(isa, Reduction { rows: 0..1, values: |_| &values[..], look, first: 0, vocabulary, writer });
     let order = &mut Vec::new();
-    let stored = stored.then(|| Stored { values: &mut values, judge, judged: &mut judged, order });
+    let stored = stored.then(|| Stored { values: &mut values, score: judge, scores: &mut judged, order });
     let answer = asked.answer(isa, (&tiles, 0), stored, &mut top);
     (answer, top, judged)
 }
@@ -48,7 +48,7 @@ fn near(a: f32, b: f64) {
 
 /// Checks everything against the naive twin.
 fn check(isa: Isa, logits: &[f32], request: &HeadRequest) {
-    let judge: Vec<u32> = (0..request.judge_width as u32).map(|index| index * 7 % logits.len() as u32).collect();
+    let judge: Vec<u32> = (0..request.score_width as u32).map(|index| index * 7 % logits.len() as u32).collect();
     let (found, top, judged) = answer(isa, logits, request, &judge);
     let expected = head::answer(logits, request, 77, &judge);
     assert_eq!(found.token, expected.token);
@@ -84,11 +84,11 @@ fn answers_match_their_definitions_on_every_tier() {
                                 let mut request = HeadRequest { sampling, ..request() };
                                 check(isa, &logits, &request);
                                 // The best token, as a mask may be: it keeps its share, and fills a filter.
-                                request.forbid = vec![naive::argmax(&logits) as u32].into();
+                                request.banned = vec![naive::argmax(&logits) as u32].into();
                                 check(isa, &logits, &request);
                                 request.limit = Some(vocabulary as u32 * 2 / 3);
-                                check(isa, &logits, &HeadRequest { judge_width: 3, ..request.clone() });
-                                request.mute = [request.forbid[0], 2].into_iter().collect();
+                                check(isa, &logits, &HeadRequest { score_width: 3, ..request.clone() });
+                                request.zero_confidence = [request.banned[0], 2].into_iter().collect();
                                 check(isa, &logits, &request);
                             }
                         }
@@ -103,12 +103,12 @@ fn answers_match_their_definitions_on_every_tier() {
 fn a_muted_winner_has_no_confidence_and_the_others_are_renormalised() {
     let logits = [1.0, 4.0, 2.0, 3.0];
     for isa in Isa::available() {
-        let request = HeadRequest { mute: vec![1].into(), ..request() };
+        let request = HeadRequest { zero_confidence: vec![1].into(), ..request() };
         check(isa, &logits, &request);
         let (found, top, _) = answer(isa, &logits, &request, &[]);
         assert_eq!((found.token, found.confidence), (1, 0.0));
         assert_eq!(top[0].0, 3);
-        let request = HeadRequest { mute: vec![0].into(), ..request };
+        let request = HeadRequest { zero_confidence: vec![0].into(), ..request };
         check(isa, &logits, &request);
         near(answer(isa, &logits, &request, &[]).0.confidence, 1.0 / (1.0 + (-1f64).exp() + (-2f64).exp()));
     }
@@ -123,7 +123,7 @@ fn the_mask_is_never_chosen_and_keeps_its_share() {
             (logits[40], logits[69], logits[66]) = (others, others - 1.0, mask);
             for temperature in [0.0, 0.7] {
                 let sampling = Sampling { temperature, ..Sampling::default() };
-                let request = HeadRequest { forbid: vec![66].into(), sampling, ..request() };
+                let request = HeadRequest { banned: vec![66].into(), sampling, ..request() };
                 check(isa, &logits, &request);
                 let (found, top, _) = answer(isa, &logits, &request, &[]);
                 let whole = 1.0 + (-1f64).exp() + f64::from(mask - others).exp();
@@ -131,7 +131,7 @@ fn the_mask_is_never_chosen_and_keeps_its_share() {
                 assert!(found.entropy.is_finite() && found.margin >= 0.0);
                 assert_eq!((top[0].0, top[1].0), (40, 69), "the mask is no alternative");
                 // Struck out, it has none.
-                check(isa, &logits, &HeadRequest { mute: vec![66].into(), ..request });
+                check(isa, &logits, &HeadRequest { zero_confidence: vec![66].into(), ..request });
             }
         }
     }
@@ -160,7 +160,7 @@ fn judged_tokens_are_ranked_in_the_plain_distribution() {
     let probabilities = naive::softmax(&logits, 1.0);
     for isa in Isa::available() {
         let sampling = Sampling { temperature: 2.0, confidence: ConfidenceOf::Drawn, ..Sampling::default() };
-        let request = HeadRequest { judge_width: 5, mute: vec![1].into(), sampling, ..request() };
+        let request = HeadRequest { score_width: 5, zero_confidence: vec![1].into(), sampling, ..request() };
         let (_, _, judged) = answer(isa, &logits, &request, &[0, 1, 2, 3, 4]);
         assert_eq!(judged.iter().map(|judged| judged.rank).collect::<Vec<_>>(), [2, 0, 1, 4, 3]);
         for (judged, probability) in judged.iter().zip(&probabilities) {
@@ -175,10 +175,10 @@ fn rows_of_nothing_but_forbidden_tokens_answer_without_nonsense() {
     for isa in Isa::available() {
         for temperature in [0.0, 1.0] {
             let sampling = Sampling { temperature, confidence: ConfidenceOf::Drawn, top_k: 1, ..Sampling::default() };
-            let forbidden = HeadRequest { forbid: vec![0, 1].into(), sampling, ..request() };
+            let forbidden = HeadRequest { banned: vec![0, 1].into(), sampling, ..request() };
             let (found, ..) = answer(isa, &[1.0, 2.0], &forbidden, &[]);
             assert_eq!((found.token, found.margin), (0, 0.0));
-            let struck = HeadRequest { mute: vec![0, 1].into(), ..forbidden };
+            let struck = HeadRequest { zero_confidence: vec![0, 1].into(), ..forbidden };
             let (nothing, ..) = answer(isa, &[1.0, 2.0], &struck, &[]);
             assert_eq!((nothing.token, nothing.margin, nothing.entropy), (0, 0.0, 0.0));
             // Nothing was predicted, and whoever reads it can tell.
@@ -238,9 +238,9 @@ fn tiles_of_a_product_and_stored_logits_give_the_same_bits() {
             let tokens =
                 |count: usize, from: usize| (0..count).map(|i| ((i * 33 + from) % vocabulary) as u32).collect();
             let plain = |row: usize| HeadRequest {
-                forbid: tokens(row % 4, row),
+                banned: tokens(row % 4, row),
                 limit: (row % 3 == 1).then_some((vocabulary - row % vocabulary / 2) as u32),
-                mute: tokens(row % 5 / 2, 3 * row + 1),
+                zero_confidence: tokens(row % 5 / 2, 3 * row + 1),
                 sampling: Sampling {
                     temperature: [0.0, 0.7, 1.5][row % 3],
                     confidence: if row % 7 < 3 { ConfidenceOf::Drawn } else { ConfidenceOf::Raw },
@@ -261,7 +261,7 @@ fn tiles_of_a_product_and_stored_logits_give_the_same_bits() {
             assert_eq!((&found.tokens, &found.confidence), (&expected.tokens, &expected.confidence), "{case}");
             assert_eq!((&found.margin, &found.entropy), (&expected.margin, &expected.entropy), "{case}");
             assert_eq!(found.top, expected.top, "{case}");
-            let muted = |row: usize, p: f32| p == 0.0 && plain(row).mute.contains(&found.tokens[row]);
+            let muted = |row: usize, p: f32| p == 0.0 && plain(row).zero_confidence.contains(&found.tokens[row]);
             let told = |(row, &p): (usize, &f32)| p > 0.0 && p <= 1.0 || muted(row, p);
             assert!(found.logits.is_empty() && found.confidence.iter().enumerate().all(told), "{case}");
             // Neither threads nor neighbours matter, nor what these ask for.
@@ -278,7 +278,7 @@ fn a_guide_with_fewer_tokens_does_not_take_dreams_head_off_the_way_that_stores_n
     // Rows of Dream's head and of Qwen2.5's, both divided by 64: the guide lacks tokens in the last tiles.
     let (vocabulary, limit) = (2376, 2248);
     let asks = |limited: bool, temperature: f32, row: usize| HeadRequest {
-        forbid: if limited { vec![7] } else { [7].into_iter().chain(limit..vocabulary as u32).collect() }.into(),
+        banned: if limited { vec![7] } else { [7].into_iter().chain(limit..vocabulary as u32).collect() }.into(),
         limit: limited.then_some(limit),
         sampling: Sampling { temperature, ..Sampling::default() },
         margin: true,
@@ -327,12 +327,12 @@ fn a_row_without_numbers_has_no_confidence() {
         for logits in [vec![f32::NAN; 33], vec![f32::NEG_INFINITY; 33], infinite.clone()] {
             for (temperature, top_k) in [(0.0, 0), (1.0, 0), (1.0, 4)] {
                 let sampling = Sampling { temperature, top_k, ..Sampling::default() };
-                let asked = HeadRequest { sampling, mute: vec![0].into(), ..request() };
+                let asked = HeadRequest { sampling, zero_confidence: vec![0].into(), ..request() };
                 let stored = [true, top_k > 0];
                 let confident = stored.map(|stored| answer_from(isa, &logits, &asked, &[], stored).0.confidence);
                 assert!(confident.iter().all(|p| p.is_nan()), "{logits:?} {temperature} {top_k}");
             }
-            let asked = HeadRequest { judge_width: 2, ..request() };
+            let asked = HeadRequest { score_width: 2, ..request() };
             let (found, _, judged) = answer_from(isa, &logits, &asked, &[3, 7], true);
             assert!(found.confidence.is_nan() && judged.iter().all(|judged| judged.log_probability.is_nan()));
         }

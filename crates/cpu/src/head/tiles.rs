@@ -102,11 +102,11 @@ pub(super) struct Writer<'a> {
 /// Values that are looked for in the tiles of a row.
 pub(super) struct Look<'a> {
     /// Tokens that the row cannot have, but that keep their share.
-    pub(super) forbid: &'a [u32],
+    pub(super) banned: &'a [u32],
     /// Tokens from here on cannot be the row's either.
     pub(super) limit: u32,
     /// Tokens that weigh nothing.
-    pub(super) mute: &'a [u32],
+    pub(super) zero_confidence: &'a [u32],
     /// Factor of the distribution that statistics describe.
     pub(super) inverse: f32,
     /// Unless the most probable token is the row's.
@@ -165,22 +165,23 @@ impl Writer<'_> {
     ) {
         let inside = |tokens: &[u32]| tokens.iter().any(|&token| (first..first + TILE as u32).contains(&token));
         // Nearly all tiles are taken as they are, without a way through memory.
-        let (is_barred, is_muted) = (first + TILE as u32 > look.limit || inside(look.forbid), inside(look.mute));
+        let (is_barred, is_muted) =
+            (first + TILE as u32 > look.limit || inside(look.banned), inside(look.zero_confidence));
         let (open, weighed, both);
         let (mut allowed, mut listed) = (logits, logits);
         if is_barred {
-            open = struck_out(&cut_off(logits, first, look.limit), first, look.forbid);
+            open = struck_out(&cut_off(logits, first, look.limit), first, look.banned);
             (allowed, listed) = (&open, &open);
         }
         if is_muted {
-            both = struck_out(allowed, first, look.mute);
+            both = struck_out(allowed, first, look.zero_confidence);
             listed = &both;
         }
         let statistics = match (is_barred, is_muted) {
             (false, _) => Statistics::of_tile::<L>(listed, first, look.inverse),
             (true, false) => of_shares::<L>(logits, listed, (first, look.inverse)),
             (true, true) => {
-                weighed = struck_out(logits, first, look.mute);
+                weighed = struck_out(logits, first, look.zero_confidence);
                 of_shares::<L>(&weighed, listed, (first, look.inverse))
             }
         };

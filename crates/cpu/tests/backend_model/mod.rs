@@ -235,7 +235,7 @@ pub fn ask_all(launch: &mut Launch, rows: impl IntoIterator<Item = u32>) {
             margin: true,
             entropy: true,
             top: 2,
-            judge_width: 1,
+            score_width: 1,
             logits: true,
             sampling: Sampling { temperature: 0.5, ..Sampling::default() },
             ..HeadRequest::default()
@@ -243,7 +243,7 @@ pub fn ask_all(launch: &mut Launch, rows: impl IntoIterator<Item = u32>) {
     }
     for row in rows {
         launch.head.rows.push(HeadRow { row, request: 0, key: u64::from(launch.ids[row as usize]) });
-        launch.head.judge.push(row % 7);
+        launch.head.score.push(row % 7);
         launch.last.push(row);
     }
     launch.last.sort_unstable();

@@ -3,7 +3,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use demask_step::Judged;
+use demask_step::TokenScore;
 use demask_tensor::{HeadOutput, HeadWeights};
 
 use super::{
@@ -133,9 +133,9 @@ impl<G: Gpu> Step<'_, G> {
             out.margin.extend(margins.then(|| of(row.margin, answers.margin)));
             out.entropy.extend(entropies.then(|| of(row.entropy, answers.entropy)));
             out.top.extend((0..row.top).map(|rank| (word(top + 8 * rank), float(top + 8 * rank + 4))));
-            out.judged.extend((0..row.judged).map(|place| {
+            out.scores.extend((0..row.judged).map(|place| {
                 let at = judged + 12 * place;
-                Judged { rank: word(at), log_probability: float(at + 4), best: float(at + 8) }
+                TokenScore { rank: word(at), log_probability: float(at + 4), best: float(at + 8) }
             }));
             top += 8 * row.top;
             judged += 12 * row.judged;

@@ -298,7 +298,7 @@ impl Taken {
         (0..).zip(&head.blends).for_each(|(index, blend)| blends[blend.head_row as usize] = index);
         let rows = head.rows.iter().zip(&*blends).map(|(row, &blend)| {
             let request = &head.requests[row.request as usize];
-            let HeadRequest { margin, entropy, logits, top, judge_width, .. } = *request;
+            let HeadRequest { margin, entropy, logits, top, score_width: judge_width, .. } = *request;
             asked.push(Asked { margin, entropy, logits, top, judged: judge_width });
             let (own_top, own_judged) = (next_top, next_judged);
             (next_top, next_judged) = (next_top + top as u32, next_judged + judge_width as u32);
@@ -316,18 +316,18 @@ impl Taken {
             }
         });
         self.head_rows = append(bytes, rows);
-        assert_eq!(next_judged as usize, head.judge.len(), "as many tokens to judge as are asked for");
+        assert_eq!(next_judged as usize, head.score.len(), "as many tokens to judge as are asked for");
         // Requests that no row has are behind those that one has.
         let used = head.rows.iter().map(|row| row.request as usize + 1).max().unwrap_or(0);
         let requests = &head.requests[..used];
-        let mut next = head.judge.len() as u32;
+        let mut next = head.score.len() as u32;
         self.requests = self.array(requests.iter().map(|request| {
-            let (forbid, mute) = (next, next + request.forbid.len() as u32);
-            next = mute + request.mute.len() as u32;
+            let (forbid, mute) = (next, next + request.banned.len() as u32);
+            next = mute + request.zero_confidence.len() as u32;
             RequestData::of(request, forbid, mute)
         }));
-        let named = requests.iter().flat_map(|request| request.forbid.iter().chain(request.mute.iter()));
-        self.lists = append(&mut self.bytes, head.judge.iter().chain(named).copied());
+        let named = requests.iter().flat_map(|request| request.banned.iter().chain(request.zero_confidence.iter()));
+        self.lists = append(&mut self.bytes, head.score.iter().chain(named).copied());
     }
 
     fn write_counts(&mut self, launch: &Launch) {

@@ -172,7 +172,7 @@ fn partial(launch: Launch) -> impl Iterator<Item = Launch> {
 #[test]
 fn a_warm_step_allocates_nothing() {
     let mut model = Model::new();
-    let asked = HeadRequest { margin: true, entropy: true, top: 3, forbid: vec![7].into(), ..HeadRequest::default() };
+    let asked = HeadRequest { margin: true, entropy: true, top: 3, banned: vec![7].into(), ..HeadRequest::default() };
     let launch = |rows: u32, heads: u32| {
         let mut launch = model.launch(rows, heads);
         launch.head.requests = vec![asked.clone()];

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use demask_step::{Lanes, Mask, MaskKind, Position, SequenceNeeds, StepPlan, Stores};
+use demask_step::{Lanes, Mask, MaskKind, Position, SequenceLimits, StepPlan, Stores};
 
 use crate::{
     choices,
@@ -11,9 +11,9 @@ use crate::{
     layout::Layout,
     method::{CacheKind, CacheTraits, Setup, Store},
     parameters,
-    policy::{CachePolicy, Memory, Upkeep},
+    policy::{CachePolicy, Maintenance, Memory},
     spec::Field,
-    turn::{Progress, Query, View},
+    step::{Progress, Query, View},
 };
 
 choices! {
@@ -136,8 +136,8 @@ impl BlockCache {
             Mask::Context { .. } if predicts => Mask::Full,
             mask => mask.stored(),
         };
-        plan.live.set_range(self.stored..end);
-        plan.visible = end;
+        plan.query.set_range(self.stored..end);
+        plan.kv_len = end;
     }
 
     /// Confines the rows of a block to those of its part, if all of them have run and the part's first is no mask.
@@ -147,7 +147,7 @@ impl BlockCache {
         }
         let start = view.layout.block(view.block).start;
         if self.ran.replace(start) == Some(start) && !view.canvas.is_masked(within.start) {
-            plan.live.set_range(within.clone());
+            plan.query.set_range(within.clone());
         }
     }
 
@@ -185,25 +185,25 @@ impl BlockCache {
 }
 
 impl CachePolicy for BlockCache {
-    fn needs(&self, layout: &Layout) -> SequenceNeeds {
+    fn needs(&self, layout: &Layout) -> SequenceLimits {
         let (start, block) = (layout.start(), layout.block_length());
         // With a store, a forward has the rows of the block that it predicts as well.
         let rows = if self.fused { (start.max(block) + block).min(layout.len()) } else { start.max(block) };
-        SequenceNeeds { positions: layout.len(), rows, ..SequenceNeeds::default() }
+        SequenceLimits { positions: layout.len(), rows, ..SequenceLimits::default() }
     }
 
-    fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> Upkeep {
-        let Some(end) = self.due(view) else { return Upkeep::None };
+    fn maintenance(&mut self, view: &View<'_>, plan: &mut StepPlan) -> Maintenance {
+        let Some(end) = self.due(view) else { return Maintenance::None };
         let predicts = self.seeds && view.canvas.is_masked(end);
         if self.fused && !predicts {
-            return Upkeep::Rides;
+            return Maintenance::Rides;
         }
         self.fill(view, end, false, plan);
         if predicts {
             plan.shift = Some(1);
             plan.must.push(end);
         }
-        Upkeep::Alone
+        Maintenance::Alone
     }
 
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
@@ -221,11 +221,11 @@ impl CachePolicy for BlockCache {
         match (plan.lanes, progress.draft) {
             // What was run with nothing open in it is final, and what came to rest by it.
             (Lanes::Canvas, _) => {
-                self.stored = self.clean(view, plan.visible, progress);
+                self.stored = self.clean(view, plan.kv_len, progress);
                 self.written = self.stored;
             }
             (Lanes::Drafts(_), Some(_)) if self.fused => {
-                let end = self.clean(view, plan.visible, progress);
+                let end = self.clean(view, plan.kv_len, progress);
                 if end > self.stored {
                     self.keep = Some(self.stored..end);
                     self.stored = end;
@@ -254,7 +254,7 @@ impl CachePolicy for BlockCache {
     }
 
     /// Whole blocks of the prompt, but for the row that predicts the token after them.
-    fn takes(&self, layout: &Layout) -> Position {
+    fn reusable_on_open(&self, layout: &Layout) -> Position {
         (layout.start() as Position).saturating_sub(Position::from(self.seeds))
     }
 

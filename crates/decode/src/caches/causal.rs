@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use demask_step::{Lanes, Mask, MaskKind, Position, SequenceNeeds, StepPlan};
+use demask_step::{Lanes, Mask, MaskKind, Position, SequenceLimits, StepPlan};
 
 use crate::{
     layout::Layout,
     method::{CacheKind, CacheTraits, Setup},
     parameters,
     policy::{CachePolicy, Memory},
-    turn::{Progress, Query, View},
+    step::{Progress, Query, View},
 };
 
 parameters! {
@@ -45,9 +45,9 @@ struct CausalCache {
 }
 
 impl CachePolicy for CausalCache {
-    fn needs(&self, layout: &Layout) -> SequenceNeeds {
+    fn needs(&self, layout: &Layout) -> SequenceLimits {
         // The prompt is read in one forward.
-        SequenceNeeds { positions: layout.len(), rows: layout.response().max(1), ..SequenceNeeds::default() }
+        SequenceLimits { positions: layout.len(), rows: layout.response().max(1), ..SequenceLimits::default() }
     }
 
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
@@ -57,8 +57,8 @@ impl CachePolicy for CausalCache {
             let end = query.predict.last().map_or(self.read, |last| last + 1);
             plan.mask = Mask::Full;
             plan.shift = Some(0);
-            plan.live.set_range(first..end);
-            plan.visible = end;
+            plan.query.set_range(first..end);
+            plan.kv_len = end;
             plan.hint.clone_from(&query.predict);
             return;
         }
@@ -67,8 +67,8 @@ impl CachePolicy for CausalCache {
         let first = query.predict.first().unwrap_or(self.read);
         let from = self.read.min(first.saturating_sub(view.shift));
         plan.mask = view.layout.attention();
-        plan.live.set_range(from..end);
-        plan.visible = end;
+        plan.query.set_range(from..end);
+        plan.kv_len = end;
         plan.predict.clone_from(&query.predict);
     }
 
@@ -80,9 +80,9 @@ impl CachePolicy for CausalCache {
             return;
         }
         // Of the rows that were fed, those whose tokens stand in the canvas now; those of masks are read again.
-        let from = plan.live.first().unwrap_or(self.read);
+        let from = plan.query.first().unwrap_or(self.read);
         let fed = view.canvas.first_open_after(progress.held()) as Position;
-        let end = fed.min(plan.visible).max(from);
+        let end = fed.min(plan.kv_len).max(from);
         match (plan.lanes, progress.draft) {
             (Lanes::Canvas, _) => (self.read, self.written) = (end, end),
             (Lanes::Drafts(_), Some(_)) => (self.keep, self.read) = (Some(from..end), end),
@@ -95,7 +95,7 @@ impl CachePolicy for CausalCache {
     }
 
     /// The prompt but for its last token, whose row makes the first prediction.
-    fn takes(&self, layout: &Layout) -> Position {
+    fn reusable_on_open(&self, layout: &Layout) -> Position {
         (layout.response() as Position).saturating_sub(1)
     }
 

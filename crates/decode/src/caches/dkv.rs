@@ -14,8 +14,8 @@ use crate::{
     parameters,
     policy::{CachePolicy, Memory},
     spec::{Kind, alternatives},
+    step::{Progress, Query, View},
     transfer::Ranking,
-    turn::{Progress, Query, View},
 };
 
 choices! {
@@ -145,9 +145,9 @@ impl DkvCache {
     /// All rows but those that are kept, from `first` on.
     fn fill_open(&self, view: &View<'_>, first: Position, plan: &mut StepPlan) {
         let last = view.canvas.len().saturating_sub(1) as Position;
-        for row in first..plan.visible {
+        for row in first..plan.kv_len {
             if !self.is_kept(row, last, view.shift) {
-                plan.live.push(row);
+                plan.query.push(row);
             }
         }
     }
@@ -155,20 +155,20 @@ impl DkvCache {
     /// Makes live: positions about to be decoded, those just decoded, and the nearest masks around the former.
     fn fill_window(&self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
         for &position in &query.foreseen {
-            plan.live.insert(position);
+            plan.query.insert(position);
         }
         for position in self.decoded.iter() {
-            plan.live.insert(position);
+            plan.query.insert(position);
         }
         for &position in &query.foreseen {
-            insert_nearest_masks(view.canvas, position, self.window, &mut plan.live);
+            insert_nearest_masks(view.canvas, position, self.window, &mut plan.query);
         }
         for &position in &query.foreseen {
-            plan.live.insert(position.saturating_sub(view.shift));
+            plan.query.insert(position.saturating_sub(view.shift));
         }
-        if plan.live.is_empty() {
+        if plan.query.is_empty() {
             // A step of the schedule that decodes nothing after another one.
-            plan.live.clone_from(&query.predict);
+            plan.query.clone_from(&query.predict);
         }
     }
 }
@@ -195,7 +195,7 @@ impl CachePolicy for DkvCache {
             (self.block, self.step) = (view.block, 0);
         }
         plan.mask = view.layout.attention();
-        plan.visible = query.end(view.canvas);
+        plan.kv_len = query.end(view.canvas);
         plan.predict.clone_from(&query.predict);
         let first = self.forwards == 0;
         let due = self.step.is_multiple_of(self.refresh);
@@ -203,11 +203,11 @@ impl CachePolicy for DkvCache {
         let prompt = (view.layout.response() as Position).saturating_sub(view.shift);
         match self.variant {
             // Released for models without shift: nothing is kept of the first forward of a block.
-            Variant::Decode if due || (self.step == 1 && view.shift == 0) => plan.live.set_range(0..plan.visible),
+            Variant::Decode if due || (self.step == 1 && view.shift == 0) => plan.query.set_range(0..plan.kv_len),
             Variant::Decode => self.fill_open(view, 0, plan),
             Variant::Greedy => {
                 if due {
-                    plan.live.set_range(0..plan.visible);
+                    plan.query.set_range(0..plan.kv_len);
                 } else {
                     self.fill_window(view, query, plan);
                 }
@@ -216,9 +216,9 @@ impl CachePolicy for DkvCache {
                     plan.predict.insert(position);
                 }
             }
-            Variant::Prefill | Variant::PrefillAndDecode if first => plan.live.set_range(0..plan.visible),
+            Variant::Prefill | Variant::PrefillAndDecode if first => plan.query.set_range(0..plan.kv_len),
             Variant::PrefillAndDecode if !due => self.fill_open(view, prompt, plan),
-            Variant::Prefill | Variant::PrefillAndDecode => plan.live.set_range(prompt..plan.visible),
+            Variant::Prefill | Variant::PrefillAndDecode => plan.query.set_range(prompt..plan.kv_len),
         }
     }
 

@@ -16,7 +16,7 @@ mod refresh;
 
 use std::ops::Range;
 
-use demask_step::{Drift, LayerRows, MaskKind, Position, Positions, Probe, SequenceNeeds, StepPlan, random};
+use demask_step::{Drift, LayerRows, MaskKind, Position, Positions, Probe, SequenceLimits, StepPlan, random};
 
 pub use self::refresh::{Count, CountFrom};
 use self::refresh::{Intervals, Track};
@@ -29,7 +29,7 @@ use crate::{
     parameters,
     policy::{CachePolicy, Memory},
     spec::Kind,
-    turn::{Progress, Query, View},
+    step::{Progress, Query, View},
 };
 
 /// The unconditional pass runs in each of the first forwards, whatever its interval.
@@ -148,7 +148,7 @@ impl CacheKind for Dllm {
             before: self.boundary == Boundary::Before,
             guided: self.cfg,
             canvas: Track::with_capacity(setup.layout.len()),
-            twin: Track::with_capacity(setup.layout.len()),
+            unconditional: Track::with_capacity(setup.layout.len()),
             passes: false,
             held: 0,
             // Computed rows and candidates of the canvas, and of the unconditional sequence.
@@ -168,7 +168,7 @@ struct DllmCache {
     guided: usize,
     canvas: Track,
     /// Track of the unconditional sequence, which counts its own passes only; and whether one is planned.
-    twin: Track,
+    unconditional: Track,
     passes: bool,
     /// Commits that the first of the planned drafts holds.
     held: usize,
@@ -180,7 +180,7 @@ struct DllmCache {
 #[derive(Clone, Copy)]
 enum Sequence {
     Canvas,
-    Twin,
+    Unconditional,
 }
 
 impl DllmCache {
@@ -192,21 +192,21 @@ impl DllmCache {
         let held = query.branches.lane(0);
         let track = match sequence {
             Sequence::Canvas => &self.canvas,
-            Sequence::Twin => &self.twin,
+            Sequence::Unconditional => &self.unconditional,
         };
         let (due, clock) = (track.due(&self.rule), track.forward());
         plan.mask = view.layout.attention();
-        plan.visible = end;
+        plan.kv_len = end;
         plan.predict.clone_from(&query.predict);
         // The row before the response may be wanted while it is not due.
         let before = query.predict.first().map(|first| first.saturating_sub(view.shift)).filter(|&row| row < start);
         if due.prompt {
-            plan.live.set_range(0..end);
+            plan.query.set_range(0..end);
         } else {
             if let Some(row) = before {
-                plan.live.push(row);
+                plan.query.push(row);
             }
-            plan.live.extend_range(start..end);
+            plan.query.extend_range(start..end);
         }
         let rows = start..end;
         let mut compute = self.list(match (due.prompt, due.response) {
@@ -220,7 +220,7 @@ impl DllmCache {
         }
         let track = match sequence {
             Sequence::Canvas => &mut self.canvas,
-            Sequence::Twin => &mut self.twin,
+            Sequence::Unconditional => &mut self.unconditional,
         };
         track.plan(due, &compute);
         if due.response && (due.prompt || before.is_none()) {
@@ -280,7 +280,7 @@ impl DllmCache {
         }
         let stale = match sequence {
             Sequence::Canvas => &self.canvas.stale,
-            Sequence::Twin => &self.twin.stale,
+            Sequence::Unconditional => &self.unconditional.stale,
         };
         for row in stale.iter().filter(|row| rows.contains(row)) {
             compute.insert(row);
@@ -305,16 +305,16 @@ fn block_rows(view: &View<'_>, held: &[Commit], rows: &Range<Position>) -> Range
 }
 
 impl CachePolicy for DllmCache {
-    fn needs(&self, layout: &Layout) -> SequenceNeeds {
+    fn needs(&self, layout: &Layout) -> SequenceLimits {
         let stored = self.guided > 1;
-        SequenceNeeds {
+        SequenceLimits {
             positions: layout.len(),
             rows: layout.len(),
             // A pass whose difference is stored reads every mask.
             predictions: if stored { layout.len() - layout.response() } else { 0 },
             increments: true,
             residual: stored,
-            ..SequenceNeeds::default()
+            ..SequenceLimits::default()
         }
     }
 
@@ -323,22 +323,22 @@ impl CachePolicy for DllmCache {
         let held = query.branches.lane(0);
         self.held = held.len();
         self.canvas.committed(held);
-        self.twin.committed(held);
+        self.unconditional.committed(held);
         self.fill(view, query, Sequence::Canvas, plan);
     }
 
     /// The unconditional sequence has clocks of its own, which count its passes only.
-    fn guide(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan, twin: &mut StepPlan) -> bool {
+    fn guide(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan, unconditional: &mut StepPlan) -> bool {
         self.passes = self.is_guided(self.canvas.forward());
         if !self.passes {
             return false;
         }
-        self.fill(view, query, Sequence::Twin, twin);
+        self.fill(view, query, Sequence::Unconditional, unconditional);
         if !self.is_guided(self.canvas.forward() + 1) {
             // The next forwards live off the difference, wherever they decode.
             let held = query.branches.lane(0);
             let open = |&position: &Position| view.canvas.is_open_after(position, held);
-            for position in (view.layout.response() as Position..plan.visible).filter(open) {
+            for position in (view.layout.response() as Position..plan.kv_len).filter(open) {
                 plan.hint.push(position);
             }
         }
@@ -353,12 +353,12 @@ impl CachePolicy for DllmCache {
     fn observe(&mut self, _view: &View<'_>, _plan: &StepPlan, progress: &Progress) {
         self.canvas.ran();
         if std::mem::take(&mut self.passes) {
-            self.twin.ran();
+            self.unconditional.ran();
         }
         // What the first draft held was counted when it was planned.
         let fresh = progress.commits.get(self.held..).unwrap_or_default();
         self.canvas.committed(fresh);
-        self.twin.committed(fresh);
+        self.unconditional.committed(fresh);
     }
 
     fn reclaim(&mut self, layers: LayerRows) {

@@ -10,7 +10,7 @@ use crate::{
     parameters,
     policy::{CachePolicy, Memory},
     spec::Kind,
-    turn::{Progress, Query, View},
+    step::{Progress, Query, View},
 };
 
 choices! {
@@ -125,8 +125,8 @@ impl CachePolicy for Freezing {
             end = first_mask.saturating_add(self.lookahead).min(length);
             end = query.predict.last().map_or(end, |last| end.max(asked(last) + 1));
         }
-        plan.live.set_range(start as Position..end.min(visible) as Position);
-        plan.visible = visible as Position;
+        plan.query.set_range(start as Position..end.min(visible) as Position);
+        plan.kv_len = visible as Position;
         plan.predict.clone_from(&query.predict);
     }
 
@@ -135,7 +135,7 @@ impl CachePolicy for Freezing {
             return;
         }
         self.begun = true;
-        self.computed = plan.live.last().map_or(0, |last| last as usize + 1);
+        self.computed = plan.query.last().map_or(0, |last| last as usize + 1);
         if self.freeze == Freeze::Exact {
             self.freeze(view.canvas.first_open_after(progress.held()), view.layout.len());
         }

@@ -19,7 +19,7 @@ use crate::{
 
 pub use crate::{
     method::{CacheKind, CacheMethod, CacheSpec, CacheTraits, Store},
-    policy::{CachePolicy, Memory, Upkeep},
+    policy::{CachePolicy, Maintenance, Memory},
 };
 pub use block::{Block, BlockCanvas, Live};
 pub use causal::Causal;

@@ -6,8 +6,8 @@ use demask_step::{Mask, MaskKind, StepPlan};
 use crate::{
     method::{CacheKind, CacheTraits, Setup},
     parameters,
-    policy::{CachePolicy, Memory, Upkeep},
-    turn::{Progress, Query, View},
+    policy::{CachePolicy, Maintenance, Memory},
+    step::{Progress, Query, View},
 };
 
 parameters! {
@@ -39,17 +39,17 @@ struct Uncached {
 }
 
 impl CachePolicy for Uncached {
-    fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> Upkeep {
+    fn maintenance(&mut self, view: &View<'_>, plan: &mut StepPlan) -> Maintenance {
         let start = view.layout.block(view.block).start;
         if !self.seeds || start == 0 || !view.canvas.is_masked(start) {
-            return Upkeep::None;
+            return Maintenance::None;
         }
         plan.mask = view.layout.attention().stored();
-        plan.live.set_range(0..start);
-        plan.visible = start;
+        plan.query.set_range(0..start);
+        plan.kv_len = start;
         plan.shift = Some(1);
         plan.must.push(start);
-        Upkeep::Alone
+        Maintenance::Alone
     }
 
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
@@ -62,8 +62,8 @@ impl CachePolicy for Uncached {
             Mask::Causal => last,
         };
         plan.mask = view.layout.attention().in_block(view.layout.block(view.block).start);
-        plan.live.set_range(0..end);
-        plan.visible = end;
+        plan.query.set_range(0..end);
+        plan.kv_len = end;
         plan.predict.clone_from(&query.predict);
     }
 

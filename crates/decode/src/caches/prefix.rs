@@ -12,9 +12,9 @@ use crate::{
     layout::Layout,
     method::{CacheKind, CacheTraits, Setup},
     parameters,
-    policy::{CachePolicy, Memory, Upkeep},
+    policy::{CachePolicy, Maintenance, Memory},
     spec::{Field, Kind, Value},
-    turn::{Progress, Query, View},
+    step::{Progress, Query, View},
 };
 
 choices! {
@@ -172,8 +172,8 @@ impl BlockStart {
     /// is then all that is taken (Dream; specs/caches.md#3.5): the others can only seed drafts.
     fn fill(&self, view: &View<'_>, query: &Query, start: Position, plan: &mut StepPlan) {
         let length = view.layout.len() as Position;
-        plan.live.set_range(self.first_row(view)..length);
-        plan.visible = length;
+        plan.query.set_range(self.first_row(view)..length);
+        plan.kv_len = length;
         let leaves = |&position: &Position| position.saturating_sub(view.shift) < start;
         for position in query.predict.iter().take_while(leaves) {
             plan.must.push(position);
@@ -188,12 +188,12 @@ impl BlockStart {
 }
 
 impl CachePolicy for BlockStart {
-    fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> Upkeep {
-        let (Some(block), true) = (self.filled, std::mem::take(&mut self.idle_due)) else { return Upkeep::None };
+    fn maintenance(&mut self, view: &View<'_>, plan: &mut StepPlan) -> Maintenance {
+        let (Some(block), true) = (self.filled, std::mem::take(&mut self.idle_due)) else { return Maintenance::None };
         let (window, visible) = self.window(view.layout, block, None);
-        plan.live.set_range(window);
-        plan.visible = visible;
-        Upkeep::Alone
+        plan.query.set_range(window);
+        plan.kv_len = visible;
+        Maintenance::Alone
     }
 
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
@@ -205,8 +205,8 @@ impl CachePolicy for BlockStart {
             return;
         }
         let end = query.end(view.canvas);
-        plan.live.set_range(window.start..window.end.min(end));
-        plan.visible = visible.min(end);
+        plan.query.set_range(window.start..window.end.min(end));
+        plan.kv_len = visible.min(end);
         plan.predict.clone_from(&query.predict);
     }
 
@@ -214,7 +214,7 @@ impl CachePolicy for BlockStart {
         if self.filled == Some(view.block) || plan.lanes != Lanes::Canvas || plan.predicts_nothing() {
             return;
         }
-        self.since = if plan.live.first() == Some(0) { 1 } else { self.since + 1 };
+        self.since = if plan.query.first() == Some(0) { 1 } else { self.since + 1 };
         self.filled = Some(view.block);
         let block = view.layout.block(view.block);
         let taken = progress.commits.iter().filter(|commit| block.contains(&commit.position)).count();

@@ -28,8 +28,8 @@ impl Reader {
         let plan = &mut request.plan;
         plan.clear();
         plan.mask = Mask::Causal;
-        plan.visible = end as Position;
-        plan.live.set_range(start as Position..end as Position);
+        plan.kv_len = end as Position;
+        plan.query.set_range(start as Position..end as Position);
         plan.predict.set_range(judged.start as Position..judged.end as Position);
         request.tokens.clear();
         request.tokens.extend_from_slice(&tokens[start..end]);
@@ -50,7 +50,7 @@ impl Reader {
 
     /// Learns that a request was run.
     pub(crate) fn note(&mut self, request: &ForwardInput) {
-        self.read.truncate(request.plan.live.first().unwrap_or(0) as usize);
+        self.read.truncate(request.plan.query.first().unwrap_or(0) as usize);
         self.read.extend_from_slice(&request.tokens);
     }
 }

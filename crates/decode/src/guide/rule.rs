@@ -1,6 +1,6 @@
 //! Records whether the guide agrees with a token (specs/flashdlm.md#2.2, table of agreements).
 
-use demask_step::Judged;
+use demask_step::TokenScore;
 
 use crate::choices;
 
@@ -31,7 +31,7 @@ pub(crate) struct Rule {
 
 impl Rule {
     /// Reports whether the guide agrees with a token that the diffusion model drafted with this confidence.
-    pub(crate) fn agrees(self, judged: &Judged, confidence: f32) -> bool {
+    pub(crate) fn agrees(self, judged: &TokenScore, confidence: f32) -> bool {
         let (among, share) = match self.agreement {
             Agreement::Exact => (1, 0.0),
             Agreement::TopK => (self.k, 0.0),
@@ -60,7 +60,7 @@ mod tests {
     /// Tokens of a distribution, the best first, that a rule agrees with.
     fn agreed(spec: &str, probabilities: &[f32]) -> usize {
         let best = probabilities[0];
-        let judged = probabilities.iter().zip(0..).map(|(p, rank)| Judged { rank, log_probability: p.ln(), best });
+        let judged = probabilities.iter().zip(0..).map(|(p, rank)| TokenScore { rank, log_probability: p.ln(), best });
         judged.filter(|judged| rule(spec).agrees(judged, 0.0)).count()
     }
 
@@ -86,12 +86,12 @@ mod tests {
             [(0.3, 0.6, 0.5, true), (0.29, 0.6, 0.5, false), (0.9, 0.9, 1.0, true), (0.0, 0.9, 0.0, true)]
         {
             for rank in [0, 7] {
-                let judged = Judged { rank, log_probability: -9.0, best };
+                let judged = TokenScore { rank, log_probability: -9.0, best };
                 let rule = rule(&format!("guided:match=confidence,tau={tau}"));
                 assert_eq!(rule.agrees(&judged, confidence), stands, "{confidence} {best} {tau}");
             }
         }
-        let judged = Judged { rank: 0, log_probability: 0.0, best: 1.0 };
+        let judged = TokenScore { rank: 0, log_probability: 0.0, best: 1.0 };
         assert!(!rule("guided:match=confidence").agrees(&judged, f32::NEG_INFINITY));
     }
 

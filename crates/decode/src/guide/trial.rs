@@ -29,7 +29,7 @@ pub(crate) struct Trial {
     /// Index of the first judged token.
     pub first: usize,
     /// Judged tokens from there on; the last may lie one after the tokens.
-    pub judged: Vec<Judge>,
+    pub scored: Vec<Judge>,
     /// Number of judged tokens that must be accepted for each draft, from the first on. Drafts beyond are not judged.
     pub needs: Vec<usize>,
 }
@@ -40,14 +40,14 @@ impl Trial {
         Self {
             ids: Vec::with_capacity(tokens),
             first: 0,
-            judged: Vec::with_capacity(tokens + 1),
+            scored: Vec::with_capacity(tokens + 1),
             needs: Vec::with_capacity(tokens + 1),
         }
     }
 
     fn clear(&mut self) {
         self.ids.clear();
-        self.judged.clear();
+        self.scored.clear();
         self.needs.clear();
         self.first = 0;
     }
@@ -90,7 +90,7 @@ impl Trials {
 
     /// First tokens of every trial if the canvas begins with these tokens, but for the last one, whose row judges the
     /// first draft.
-    pub(crate) fn begins(&self, given: &[TokenId]) -> Vec<TokenId> {
+    pub(crate) fn prefix_tokens(&self, given: &[TokenId]) -> Vec<TokenId> {
         let mut own = match self.alignment {
             Alignment::Ids => given.iter().map_while(|&token| self.in_place(token)).collect(),
             Alignment::Bytes => self.prompt.clone(),
@@ -129,11 +129,11 @@ impl Trials {
                 None => Judge::Unknown,
             };
             if position as usize >= trial.first {
-                trial.judged.push(judge);
+                trial.scored.push(judge);
             }
             if drafted {
                 drafts.next();
-                trial.needs.push(trial.judged.len());
+                trial.needs.push(trial.scored.len());
             }
             match own {
                 Some(own) if !matches!(judge, Judge::End(_)) => trial.ids.push(own),
@@ -164,7 +164,7 @@ impl Trials {
             let end = start + length;
             // Drafts that end before this token begins are complete.
             while self.spans.get(draft).is_some_and(|span| span.1 <= start) {
-                trial.needs.push(trial.judged.len());
+                trial.needs.push(trial.scored.len());
                 draft += 1;
             }
             let touches = self.spans.get(draft).is_some_and(|span| span.0 < end);
@@ -173,21 +173,21 @@ impl Trials {
                 judging = true;
             }
             if judging {
-                trial.judged.push(if touches { Judge::Token(id) } else { Judge::Given });
+                trial.scored.push(if touches { Judge::Token(id) } else { Judge::Given });
             }
             trial.ids.push(id);
             start = end;
         }
         while self.spans.get(draft).is_some_and(|span| span.1 <= start) {
-            trial.needs.push(trial.judged.len());
+            trial.needs.push(trial.scored.len());
             draft += 1;
         }
         if ended && draft == self.spans.len() {
             if !judging {
                 trial.first = trial.ids.len();
             }
-            trial.judged.push(Judge::End(None));
-            trial.needs.push(trial.judged.len());
+            trial.scored.push(Judge::End(None));
+            trial.needs.push(trial.scored.len());
         }
     }
 

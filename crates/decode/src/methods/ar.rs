@@ -1,6 +1,6 @@
 //! Plain autoregressive decoding of a causal model: one token a forward, from left to right (specs/models.md#5).
 
-use demask_step::{HeadAsk, MaskKind, NO_TOKEN, Position, Predictions, SequenceNeeds};
+use demask_step::{HeadAsk, MaskKind, NO_TOKEN, Position, Predictions, SequenceLimits};
 
 use crate::{
     event::Commit,
@@ -8,7 +8,7 @@ use crate::{
     method::{DecoderKind, DecoderLoop, DecoderTraits, Promise, Setup},
     parameters,
     policy::CachePolicy,
-    turn::{Answer, Decoder, Intent, Query, Turn, Turned, View},
+    step::{Answer, Decoder, Proposal, Query, StepContext, StepResult, View},
 };
 
 parameters! {
@@ -47,21 +47,21 @@ struct Autoregressive;
 impl Decoder for Autoregressive {
     fn ask(&self, _ask: &mut HeadAsk) {}
 
-    fn reserve(&self, _layout: &Layout, needs: &mut SequenceNeeds) {
+    fn reserve(&self, _layout: &Layout, needs: &mut SequenceLimits) {
         needs.predictions = needs.predictions.max(1);
     }
 
-    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
+    fn propose(&mut self, view: &View<'_>, query: &mut Query) -> Proposal {
         let next = view.canvas.first_open();
         if next >= view.canvas.len() {
-            return Intent::Done;
+            return Proposal::Done;
         }
         query.predict.push(next as Position);
-        Intent::Predict
+        Proposal::Predict
     }
 
-    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
-        turn.progress.commits.extend(predicted(answer.predictions, view.canvas.first_open() as Position));
-        Turned::Settled
+    fn accept(&mut self, view: &View<'_>, answer: &Answer<'_>, context: &mut StepContext<'_>) -> StepResult {
+        context.progress.commits.extend(predicted(answer.predictions, view.canvas.first_open() as Position));
+        StepResult::Settled
     }
 }

@@ -2,7 +2,7 @@
 //! which another prediction is sure enough, until one changes nothing (LLaDA2.1 `generate`, SGLang JointThreshold;
 //! specs/families.md#6.6).
 
-use demask_step::{HeadAsk, MaskKind, NO_TOKEN, Position, Predictions, SequenceNeeds, TokenId};
+use demask_step::{HeadAsk, MaskKind, NO_TOKEN, Position, Predictions, SequenceLimits, TokenId};
 
 use crate::{
     blockwise::Blockwise,
@@ -12,8 +12,8 @@ use crate::{
     parameters,
     policy::CachePolicy,
     spec::Kind,
+    step::{Answer, Decoder, Proposal, Query, StepContext, StepResult, View},
     transfer::{Candidate, Pass, State, Transfer},
-    turn::{Answer, Decoder, Intent, Query, Turn, Turned, View},
 };
 
 parameters! {
@@ -158,7 +158,7 @@ impl Penalised {
         let first = view.layout.block(view.block).start;
         for (index, position) in found.positions.iter().enumerate().filter(|&(_, position)| position > first) {
             let neighbour = canvas.tokens().get(position as usize - 1).copied().unwrap_or(canvas.mask_id());
-            let judged = found.judged.get(index).map_or(0.0, |judged| f64::from(judged.log_probability).exp());
+            let judged = found.scores.get(index).map_or(0.0, |judged| f64::from(judged.log_probability).exp());
             let best = found.top.get(index * width..(index + 1) * width).unwrap_or(&[]);
             let penalised = self.penalise(neighbour, judged, best);
             let Predictions { tokens, confidence, .. } = &mut self.predictions;
@@ -174,30 +174,30 @@ impl Decoder for Penalised {
     fn ask(&self, ask: &mut HeadAsk) {
         self.blocks.ask(ask);
         ask.wanted.top = ask.wanted.top.max(2);
-        ask.wanted.judge_width = 1;
+        ask.wanted.score_width = 1;
     }
 
-    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceLimits) {
         self.blocks.reserve(layout, needs);
         needs.top = needs.top.max(2);
-        needs.judge_width = 1;
+        needs.score_width = 1;
     }
 
-    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
-        let intent = self.blocks.intend(view, query);
+    fn propose(&mut self, view: &View<'_>, query: &mut Query) -> Proposal {
+        let proposal = self.blocks.propose(view, query);
         let (first, canvas) = (view.layout.block(view.block).start, view.canvas);
         // What stands before a block is not penalised: a mask stands for it, which weighs nothing.
         let neighbour = |position: Position| match position {
             position if position > first => canvas.tokens()[position as usize - 1],
             _ => canvas.mask_id(),
         };
-        query.judge.extend(query.predict.iter().map(neighbour));
-        intent
+        query.score.extend(query.predict.iter().map(neighbour));
+        proposal
     }
 
-    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
+    fn accept(&mut self, view: &View<'_>, answer: &Answer<'_>, context: &mut StepContext<'_>) -> StepResult {
         self.penalise_all(view, answer.predictions);
-        self.blocks.absorb(view, &Answer { predictions: &self.predictions, ..*answer }, turn)
+        self.blocks.accept(view, &Answer { predictions: &self.predictions, ..*answer }, context)
     }
 }
 

@@ -13,8 +13,8 @@
 use std::ops::Range;
 
 use demask_step::{
-    ConfidenceOf, ForwardInput, HeadAsk, Judged, Mask, MaskKind, NO_TOKEN, Need, Position, Predictions, SequenceNeeds,
-    TokenId,
+    ConfidenceOf, ForwardInput, HeadAsk, Mask, MaskKind, NO_TOKEN, Position, Predictions, SequenceLimits, SequenceSpec,
+    TokenId, TokenScore,
 };
 
 use crate::{
@@ -29,7 +29,7 @@ use crate::{
     parameters,
     policy::CachePolicy,
     spec::Kind,
-    turn::{Answer, Decoder, Intent, Judgement, Progress, Query, Turn, Turned, View, Whose},
+    step::{Answer, AnswerSource, Decoder, Judgement, Progress, Proposal, Query, StepContext, StepResult, View},
 };
 
 choices! {
@@ -165,7 +165,7 @@ impl DecoderLoop for Guided {
         let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
         let response = setup.layout.response();
         let trials = Trials::new(alignment, guide, response, ends);
-        let begins = trials.begins(&tokens[..response.min(tokens.len())]);
+        let prefix_tokens = trials.prefix_tokens(&tokens[..response.min(tokens.len())]);
         Box::new(Judging {
             rule: Rule { agreement: self.agreement, k: self.k, share: self.tau },
             verify: most.predictions,
@@ -177,7 +177,7 @@ impl DecoderLoop for Guided {
             ends: guide.end_ids.clone(),
             end: options.end_ids.first().copied(),
             trials,
-            begins,
+            prefix_tokens,
             settled: 0,
             reader: Reader::with_capacity(most.positions),
             drafts: Vec::with_capacity(setup.layout.len()),
@@ -185,7 +185,7 @@ impl DecoderLoop for Guided {
             stood: 0,
             opinion: Opinion::Open,
             own_confidence: 0.0,
-            helpers: [Need { network: 1, sequence: SequenceNeeds { judge_width: width, ..most } }],
+            helpers: [SequenceSpec { network: 1, sequence: SequenceLimits { score_width: width, ..most } }],
         })
     }
 }
@@ -197,7 +197,7 @@ impl Guided {
     }
 
     /// The most that the guide's sequence takes.
-    fn needs(&self, guide: &GuideOptions, setup: &Setup<'_>) -> SequenceNeeds {
+    fn needs(&self, guide: &GuideOptions, setup: &Setup<'_>) -> SequenceLimits {
         let layout = setup.layout;
         let verify = self.verify.min(layout.len());
         let drafted = layout.len() - layout.response();
@@ -213,7 +213,7 @@ impl Guided {
             }
         };
         let positions = positions.min(guide.facts.context);
-        SequenceNeeds { positions, rows: rows.min(positions), predictions: verify, ..SequenceNeeds::default() }
+        SequenceLimits { positions, rows: rows.min(positions), predictions: verify, ..SequenceLimits::default() }
     }
 }
 
@@ -259,7 +259,7 @@ struct Judging {
     end: Option<TokenId>,
     trials: Trials,
     /// Tokens that the guide reads first in every trial.
-    begins: Vec<TokenId>,
+    prefix_tokens: Vec<TokenId>,
     /// Number of the guide's tokens before all that it will judge.
     settled: usize,
     reader: Reader,
@@ -271,7 +271,7 @@ struct Judging {
     opinion: Opinion,
     /// The probability of the guide's own token where it disagreed.
     own_confidence: f32,
-    helpers: [Need; 1],
+    helpers: [SequenceSpec; 1],
 }
 
 impl Judging {
@@ -319,10 +319,10 @@ impl Judging {
     }
 
     /// Reports whether the judged token of this index is kept. `row` is the guide's judgement of it.
-    fn stands(&self, index: usize, row: &[Judged]) -> bool {
+    fn stands(&self, index: usize, row: &[TokenScore]) -> bool {
         let confidence = if self.rule.reads_tokens() { 0.0 } else { self.confidence(index) };
-        let agrees = |judged: Option<&Judged>| judged.is_some_and(|judged| self.rule.agrees(judged, confidence));
-        match self.trial.judged[index] {
+        let agrees = |judged: Option<&TokenScore>| judged.is_some_and(|judged| self.rule.agrees(judged, confidence));
+        match self.trial.scored[index] {
             Judge::Given => true,
             _ if !self.rule.reads_tokens() => agrees(row.first()),
             Judge::Token(_) => agrees(row.first()),
@@ -363,7 +363,7 @@ impl Judging {
         self.reader.note(request);
         let width = 1 + self.ends.len();
         for (index, _) in request.plan.predict.iter().enumerate() {
-            let row = answer.judged.get(index * width..(index + 1) * width).unwrap_or(&[]);
+            let row = answer.scores.get(index * width..(index + 1) * width).unwrap_or(&[]);
             if !self.stands(self.stood, row) {
                 self.opinion = Opinion::Rejected(answer.tokens.get(index).copied().unwrap_or(NO_TOKEN));
                 self.own_confidence = answer.confidence.get(index).copied().unwrap_or(0.0);
@@ -374,35 +374,40 @@ impl Judging {
     }
 
     /// Fills the guide's next request, or completes the progress.
-    fn consult(&mut self, view: &View<'_>, constraint: Option<Enforced<'_>>, turn: &mut Turn<'_>) -> Turned {
-        let request = &mut *turn.helper;
-        while self.trial.judged.get(self.stood) == Some(&Judge::Given) {
+    fn consult(
+        &mut self,
+        view: &View<'_>,
+        constraint: Option<Enforced<'_>>,
+        context: &mut StepContext<'_>,
+    ) -> StepResult {
+        let request = &mut *context.helper;
+        while self.trial.scored.get(self.stood) == Some(&Judge::Given) {
             self.stood += 1;
         }
-        let Trial { ids, first, judged, .. } = &self.trial;
+        let Trial { ids, first, scored: judged, .. } = &self.trial;
         let start = first + self.stood;
         let room = (self.helpers[0].sequence.positions + 1).saturating_sub(start);
         let count = (judged.len() - self.stood).min(self.verify).min(room);
         if self.opinion != Opinion::Open || count == 0 || start == 0 || start + count > ids.len() + 1 {
-            self.conclude(view, constraint, turn.progress);
-            return Turned::Settled;
+            self.conclude(view, constraint, context.progress);
+            return StepResult::Settled;
         }
         // The row before the first draft is read anew by each trial that goes no further.
-        let settled = if self.trials.stays() { first.saturating_sub(1) } else { self.begins.len() };
+        let settled = if self.trials.stays() { first.saturating_sub(1) } else { self.prefix_tokens.len() };
         self.settled = self.settled.max(settled);
         self.reader.ask(ids, start..start + count, request);
         let ask = &mut request.ask;
-        ask.wanted.judge_width = 1 + self.ends.len();
-        ask.judge.clear();
+        ask.wanted.score_width = 1 + self.ends.len();
+        ask.score.clear();
         for judge in &judged[self.stood..self.stood + count] {
             let own = match *judge {
                 Judge::Token(own) | Judge::End(Some(own)) => own,
                 Judge::Given | Judge::End(None) | Judge::Unknown => 0,
             };
-            ask.judge.push(own);
-            ask.judge.extend_from_slice(&self.ends);
+            ask.score.push(own);
+            ask.score.extend_from_slice(&self.ends);
         }
-        Turned::Ask
+        StepResult::Ask
     }
 }
 
@@ -420,42 +425,42 @@ impl Decoder for Judging {
         ask.wanted.limit = self.limit;
     }
 
-    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceLimits) {
         let drafted =
             if layout.attention() == Mask::Full { layout.len() - layout.start() } else { layout.block_length() };
         needs.predictions = needs.predictions.max(drafted);
     }
 
-    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
+    fn propose(&mut self, view: &View<'_>, query: &mut Query) -> Proposal {
         if view.block >= view.layout.blocks() {
-            return Intent::Done;
+            return Proposal::Done;
         }
         view.canvas.open_positions(drafted(view), &mut query.predict);
         query.drafts = true;
-        Intent::Predict
+        Proposal::Predict
     }
 
-    fn helpers(&self) -> &[Need] {
+    fn helpers(&self) -> &[SequenceSpec] {
         &self.helpers
     }
 
-    fn begins(&self) -> &[TokenId] {
-        &self.begins
+    fn prefix_tokens(&self) -> &[TokenId] {
+        &self.prefix_tokens
     }
 
     fn opened(&mut self, filled: Position) {
-        self.reader.begin(&self.begins[..self.begins.len().min(filled as usize)]);
+        self.reader.begin(&self.prefix_tokens[..self.prefix_tokens.len().min(filled as usize)]);
     }
 
     fn reusable(&self) -> &[TokenId] {
         self.reader.first(self.settled)
     }
 
-    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
-        match answer.whose {
-            Whose::Canvas => self.draft(view, answer),
-            Whose::Helper => self.heed(turn.helper, answer.predictions),
+    fn accept(&mut self, view: &View<'_>, answer: &Answer<'_>, context: &mut StepContext<'_>) -> StepResult {
+        match answer.source {
+            AnswerSource::Canvas => self.draft(view, answer),
+            AnswerSource::Helper => self.heed(context.helper, answer.predictions),
         }
-        self.consult(view, answer.constraint, turn)
+        self.consult(view, answer.constraint, context)
     }
 }

@@ -2,7 +2,7 @@
 //! them (I-DLM; specs/families.md#7.1).
 
 use demask_step::{
-    HeadAsk, HeadRequest, MaskKind, Position, Predictions, SequenceNeeds,
+    HeadAsk, HeadRequest, MaskKind, Position, Predictions, SequenceLimits,
     random::{self, Use},
 };
 
@@ -21,7 +21,7 @@ use crate::{
     parameters,
     policy::CachePolicy,
     spec::Kind,
-    turn::{Answer, Decoder, Intent, Query, Turn, Turned, View},
+    step::{Answer, Decoder, Proposal, Query, StepContext, StepResult, View},
 };
 
 choices! {
@@ -116,7 +116,7 @@ impl Decoder for Striding {
         ask.wanted.logits |= self.draws.is_some();
     }
 
-    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceLimits) {
         let round = (2 * self.stride - 1).min(layout.len());
         needs.predictions = needs.predictions.max(round);
         needs.rows = (needs.rows + self.stride - 1).max(round).min(layout.len());
@@ -125,10 +125,10 @@ impl Decoder for Striding {
         needs.logits |= self.draws.is_some();
     }
 
-    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
+    fn propose(&mut self, view: &View<'_>, query: &mut Query) -> Proposal {
         let (next, length) = (view.canvas.first_open() as Position, view.canvas.len() as Position);
         if next >= length {
-            return Intent::Done;
+            return Proposal::Done;
         }
         // Drafts of another place follow from a token that was not written.
         if self.speculation.drafts.first().is_some_and(|draft| draft.position != next) {
@@ -139,28 +139,28 @@ impl Decoder for Striding {
         if next + 1 < length {
             self.speculation.run(query);
         }
-        Intent::Predict
+        Proposal::Predict
     }
 
-    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
+    fn accept(&mut self, view: &View<'_>, answer: &Answer<'_>, context: &mut StepContext<'_>) -> StepResult {
         let (next, predictions) = (view.canvas.first_open() as Position, answer.predictions);
         let Self { speculation, draws, .. } = self;
         let drafts = speculation.drafts.len();
-        speculation.verify(answer.plan, (next, predictions), turn.progress, |found, draft| {
+        speculation.verify(answer.plan, (next, predictions), context.progress, |found, draft| {
             match (&mut *draws, draft) {
                 (Some(draws), Some((index, draft))) => draws.settle(index, draft, found, predictions),
                 _ => found,
             }
         });
         // The token after the drafts came from the row of the last one: they all came true.
-        if turn.progress.commits.len() > drafts {
+        if context.progress.commits.len() > drafts {
             self.draft(next + drafts as Position + 1, predictions);
             if let Some(constraint) = answer.constraint {
-                let filled = &turn.progress.commits;
+                let filled = &context.progress.commits;
                 constraint.fit(LaneOf { canvas: view.canvas, index: 0, filled }, &[], &mut self.speculation.drafts);
             }
         }
-        Turned::Settled
+        StepResult::Settled
     }
 }
 

@@ -25,7 +25,10 @@ use crate::{
 pub use crate::{
     blockwise::Blockwise,
     method::{Confidence, DecoderKind, DecoderLoop, DecoderMethod, DecoderSpec, DecoderTraits, Promise},
-    turn::{Accepted, Answer, Decoder, Drafts, Intent, Judgement, Progress, Query, Turn, Turned, View, Whose},
+    step::{
+        Accepted, Answer, AnswerSource, Decoder, Drafts, Judgement, Progress, Proposal, Query, StepContext, StepResult,
+        View,
+    },
 };
 pub use ar::Ar;
 pub use edit::Edit;

@@ -2,7 +2,7 @@
 //! causal pass; the tokens are those of its own autoregressive decoding (Nemotron-Labs-Diffusion `linear_spec_generate`;
 //! specs/families.md#5).
 
-use demask_step::{HeadAsk, MaskKind, Position, Positions, SequenceNeeds};
+use demask_step::{HeadAsk, MaskKind, Position, Positions, SequenceLimits};
 
 use super::{
     ar::{Ar, predicted},
@@ -17,7 +17,7 @@ use crate::{
     parameters,
     policy::CachePolicy,
     spec::Kind,
-    turn::{Answer, Decoder, Intent, Query, Turn, Turned, View},
+    step::{Answer, Decoder, Proposal, Query, StepContext, StepResult, View},
 };
 
 parameters! {
@@ -115,7 +115,7 @@ impl Decoder for Speculating {
         speculation::ask(ask);
     }
 
-    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceLimits) {
         let window = self.window.min(layout.len());
         needs.predictions = needs.predictions.max(window);
         needs.rows = needs.rows.max(window);
@@ -123,16 +123,16 @@ impl Decoder for Speculating {
         needs.draft_span = window;
     }
 
-    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
+    fn propose(&mut self, view: &View<'_>, query: &mut Query) -> Proposal {
         let (next, length) = (view.canvas.first_open() as Position, view.canvas.len() as Position);
         if next >= length {
-            return Intent::Done;
+            return Proposal::Done;
         }
         let end = length.min(next - 1 + self.window as Position);
         if next == self.response || end <= next || next + 1 == length {
             self.role = Role::Read;
             query.predict.push(next);
-            return Intent::Predict;
+            return Proposal::Predict;
         }
         if self.speculation.drafts.len() < (end - next) as usize {
             self.role = Role::Draft;
@@ -143,19 +143,19 @@ impl Decoder for Speculating {
             query.predict.set_range(next..length.min(end + 1));
         }
         self.speculation.run(query);
-        Intent::Predict
+        Proposal::Predict
     }
 
-    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
+    fn accept(&mut self, view: &View<'_>, answer: &Answer<'_>, context: &mut StepContext<'_>) -> StepResult {
         let next = view.canvas.first_open() as Position;
         match self.role {
-            Role::Read => turn.progress.commits.extend(predicted(answer.predictions, next)),
+            Role::Read => context.progress.commits.extend(predicted(answer.predictions, next)),
             Role::Draft => self.draft(view, &answer.plan.hint, answer),
             Role::Verify => {
                 let pass = (next, answer.predictions);
-                self.speculation.verify(answer.plan, pass, turn.progress, |found, _| found);
+                self.speculation.verify(answer.plan, pass, context.progress, |found, _| found);
             }
         }
-        Turned::Settled
+        StepResult::Settled
     }
 }

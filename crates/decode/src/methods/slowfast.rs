@@ -21,8 +21,8 @@ use crate::{
     policy::CachePolicy,
     schedule::Tick,
     spec::Kind,
+    step::{Answer, Decoder, Progress, Proposal, Query, StepContext, StepResult, View, take_musts},
     transfer::{Candidate, LaneView, Ranking, State, Transfer, fit},
-    turn::{Answer, Decoder, Intent, Progress, Query, Turn, Turned, View, take_musts},
 };
 
 parameters! {
@@ -109,7 +109,7 @@ impl Regions {
     }
 
     /// Ends exploring where it is over, and a region where it is complete.
-    fn turn(&mut self, view: &View<'_>) {
+    fn advance(&mut self, view: &View<'_>) {
         if self.stage != Stage::Fast && self.forwards == self.parameters.explore {
             if self.stage == Stage::Explore {
                 let sum: usize = self.estimates.iter().sum();
@@ -156,15 +156,15 @@ impl Decoder for Regions {
         self.ranking.ask(ask);
     }
 
-    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
+    fn propose(&mut self, view: &View<'_>, query: &mut Query) -> Proposal {
         if view.block >= view.layout.blocks() {
-            return Intent::Done;
+            return Proposal::Done;
         }
         if self.block != view.block {
             self.block = view.block;
             self.explore_from(0);
         }
-        self.turn(view);
+        self.advance(view);
         let mut wanted = view.layout.block(view.block);
         if self.stage == Stage::Fast {
             wanted.end = wanted.start + self.region.end as Position;
@@ -172,14 +172,14 @@ impl Decoder for Regions {
             query.end = (self.forwards > 0).then_some(wanted.end);
         }
         view.canvas.open_positions(wanted, &mut query.predict);
-        Intent::Predict
+        Proposal::Predict
     }
 
-    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
-        let (&Answer { plan, predictions, .. }, progress) = (answer, &mut *turn.progress);
+    fn accept(&mut self, view: &View<'_>, answer: &Answer<'_>, context: &mut StepContext<'_>) -> StepResult {
+        let (&Answer { plan, predictions, .. }, progress) = (answer, &mut *context.progress);
         take_musts(view, plan, predictions, progress);
         if plan.predict.is_empty() {
-            return Turned::Settled;
+            return StepResult::Settled;
         }
         let (canvas, layout) = (view.canvas, view.layout);
         let lane = LaneView { predictions, lane: 0, among: &plan.predict, canvas, writes: canvas.writes(), layout };
@@ -200,6 +200,6 @@ impl Decoder for Regions {
             progress.judge_commits();
         }
         self.forwards += 1;
-        Turned::Settled
+        StepResult::Settled
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     error::{self, OptionsError},
     event::Commit,
     method::Setup,
-    turn::{Accepted, Judgement, Progress, Query},
+    step::{Accepted, Judgement, Progress, Query},
 };
 
 /// Refuses caches that keep nothing of a causal pass.

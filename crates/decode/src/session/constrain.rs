@@ -7,7 +7,7 @@ use crate::{
     constraint::{ConstraintReceipt, Heard, TokenConstraint},
     event::Commit,
     layout::Layout,
-    turn::Progress,
+    step::Progress,
 };
 
 impl Session {

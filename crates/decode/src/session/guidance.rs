@@ -5,19 +5,19 @@ use demask_step::{Blend, BlendWith, ForwardInput, TokenId};
 use super::request::{Kept, read};
 use crate::{
     policy::CachePolicy,
-    turn::{Drafts, Query, View},
+    step::{Drafts, Query, View},
 };
 
 /// The unconditional sequence of the next forward.
-pub(super) struct Twin<'a> {
+pub(super) struct Unconditional<'a> {
     pub(super) request: &'a mut ForwardInput,
     pub(super) kept: &'a mut Kept,
     pub(super) tokens: &'a [TokenId],
 }
 
-impl Twin<'_> {
+impl Unconditional<'_> {
     /// Completes its request beside the canvas's, whose plan is complete: for the forward that answers the query, or for
-    /// upkeep, which is the same rows for both. Returns whether it runs.
+    /// maintenance, which is the same rows for both. Returns whether it runs.
     pub(super) fn fill(
         self,
         cache: &mut dyn CachePolicy,

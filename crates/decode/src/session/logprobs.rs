@@ -5,7 +5,7 @@ use demask_step::{Lanes, NO_TOKEN, Position, Predictions, StepPlan, TokenId};
 use crate::{
     canvas::Canvas,
     event::Logprob,
-    turn::{Judgement, Progress},
+    step::{Judgement, Progress},
 };
 
 /// Value of positions without a prediction.

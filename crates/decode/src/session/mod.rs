@@ -13,7 +13,8 @@ mod tally;
 use std::slice;
 
 use demask_step::{
-    ForwardInput, Job, Keep, Lanes, Mask, NO_TOKEN, Need, Pending, Position, Predictions, Prefix, Stores, TokenId,
+    ForwardInput, Job, Lanes, Mask, NO_TOKEN, Pending, Position, Predictions, Prefix, Retain, SequenceSpec, Stores,
+    TokenId,
 };
 
 use crate::{
@@ -23,11 +24,13 @@ use crate::{
     event::{Commit, Event, Replacement},
     layout::Layout,
     method::SessionOptions,
-    policy::{CachePolicy, Memory, Upkeep},
-    turn::{Accepted, Answer, Decoder, Intent, Progress, Query, Turn, Turned, View, Whose, take_musts},
+    policy::{CachePolicy, Maintenance, Memory},
+    step::{
+        Accepted, Answer, AnswerSource, Decoder, Progress, Proposal, Query, StepContext, StepResult, View, take_musts,
+    },
 };
 
-use guidance::Twin;
+use guidance::Unconditional;
 use logprobs::Logprobs;
 use recompute::Recompute;
 use request::{Kept, read};
@@ -43,7 +46,7 @@ const UNCONDITIONAL: usize = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Prefill or store: predicts nothing.
-    Upkeep,
+    Maintenance,
     /// Answers the decoder's query.
     Predict,
     /// A helper is asked about the predictions.
@@ -74,7 +77,7 @@ pub struct Session {
     most_forwards: usize,
     decoder: Box<dyn Decoder>,
     cache: Box<dyn CachePolicy>,
-    needs: Vec<Need>,
+    needs: Vec<SequenceSpec>,
     requests: Vec<ForwardInput>,
     /// Number of the requests that the pending forward runs.
     running: usize,
@@ -119,27 +122,27 @@ pub struct Session {
 
 impl Session {
     /// Takes the diffusion model's predictions.
-    fn absorb(&mut self, predictions: &[Predictions]) -> Turned {
+    fn accept(&mut self, predictions: &[Predictions]) -> StepResult {
         let ran = &self.requests[..self.running];
         let nfe = self.cache.nfe(ran.len()) * (1 + usize::from(self.rides));
         self.tally.forward(ran, nfe, predictions);
         self.progress.clear();
-        let Some(predictions) = predictions.first() else { return Turned::Settled };
+        let Some(predictions) = predictions.first() else { return StepResult::Settled };
         let Some(adjuster) = &mut self.adjuster else { return self.decide(predictions) };
         let mut adjusted = std::mem::take(&mut self.adjusted);
         let request = &self.requests[CANVAS];
         let heard = Heard { predictions, ask: &request.ask };
         let is_causal = request.plan.mask == Mask::Causal;
         adjuster.read(&self.canvas, |lane| self.query.branches.lane(lane), is_causal, heard, &mut adjusted);
-        let turned = self.decide(&adjusted);
+        let result = self.decide(&adjusted);
         self.adjusted = adjusted;
-        turned
+        result
     }
 
     /// Lets the predictions decide.
-    fn decide(&mut self, predictions: &Predictions) -> Turned {
+    fn decide(&mut self, predictions: &Predictions) -> StepResult {
         if self.phase == Phase::Predict {
-            return self.turn(Whose::Canvas, predictions);
+            return self.hand_over(AnswerSource::Canvas, predictions);
         }
         self.read(predictions);
         // What stores a block may predict the token behind it.
@@ -151,7 +154,7 @@ impl Session {
         if let Some(logprobs) = &mut self.logprobs {
             logprobs.note(plan, read, &self.progress, &self.canvas);
         }
-        Turned::Settled
+        StepResult::Settled
     }
 
     /// Reads the diffusion model's predictions through the constraint, if there is one.
@@ -163,15 +166,15 @@ impl Session {
     }
 
     /// Takes a helper's predictions.
-    fn heed(&mut self, predictions: &[Predictions]) -> Turned {
+    fn heed(&mut self, predictions: &[Predictions]) -> StepResult {
         self.tally.guide(&self.helper, predictions);
-        self.turn(Whose::Helper, predictions.first().unwrap_or(&Predictions::default()))
+        self.hand_over(AnswerSource::Helper, predictions.first().unwrap_or(&Predictions::default()))
     }
 
     /// Lets the decoder look at predictions.
-    fn turn(&mut self, whose: Whose, predictions: &Predictions) -> Turned {
+    fn hand_over(&mut self, source: AnswerSource, predictions: &Predictions) -> StepResult {
         let mut read = predictions;
-        if whose == Whose::Canvas && self.enforcer.is_some() {
+        if source == AnswerSource::Canvas && self.enforcer.is_some() {
             self.read(predictions);
             read = &self.read;
         }
@@ -179,23 +182,26 @@ impl Session {
         let request = &self.requests[CANVAS];
         let heard = Heard { predictions, ask: &request.ask };
         let constraint = self.enforcer.as_ref().map(|enforcer| Enforced { enforcer, heard });
-        let answer = Answer { whose, plan: &request.plan, predictions: read, constraint };
-        let turned =
-            self.decoder.absorb(&view, &answer, &mut Turn { progress: &mut self.progress, helper: &mut self.helper });
-        if let (Whose::Canvas, Some(logprobs)) = (whose, &mut self.logprobs) {
+        let answer = Answer { source, plan: &request.plan, predictions: read, constraint };
+        let result = self.decoder.accept(
+            &view,
+            &answer,
+            &mut StepContext { progress: &mut self.progress, helper: &mut self.helper },
+        );
+        if let (AnswerSource::Canvas, Some(logprobs)) = (source, &mut self.logprobs) {
             logprobs.note(&request.plan, read, &self.progress, &self.canvas);
         }
-        match whose {
-            Whose::Canvas => {
+        match source {
+            AnswerSource::Canvas => {
                 constrain::note(&self.progress, predictions, &mut self.unconstrained);
                 if let Some(last) = &mut self.last {
                     last.clone_from(predictions);
                 }
             }
-            Whose::Helper => constrain::note_guide(&self.progress, &mut self.unconstrained),
+            AnswerSource::Helper => constrain::note_guide(&self.progress, &mut self.unconstrained),
         }
-        debug_assert!(turned != Turned::Ask || self.has_guide(), "a decoder asks a helper that it did not name");
-        turned
+        debug_assert!(result != StepResult::Ask || self.has_guide(), "a decoder asks a helper that it did not name");
+        result
     }
 
     /// Ends the diffusion model's last forward: commits what came of it, and prepares the next.
@@ -234,12 +240,12 @@ impl Session {
     fn keep_accepted(&mut self) {
         let rows = self.cache.keeps();
         for (request, kept) in self.requests[..self.running].iter_mut().zip(&mut self.kept) {
-            if let Some(Keep { positions, .. }) = request.plan.keep.take() {
+            if let Some(Retain { positions, .. }) = request.plan.retain.take() {
                 kept.positions = positions;
             }
             let Some(Accepted { lane, .. }) = self.progress.draft else { continue };
             match (self.cache.memory(), &rows) {
-                (Memory::OfHistory, _) => kept.positions.clone_from(&request.plan.live),
+                (Memory::OfHistory, _) => kept.positions.clone_from(&request.plan.query),
                 (Memory::OfState, Some(rows)) => kept.positions.set_range(rows.clone()),
                 (Memory::OfState, None) => continue,
             }
@@ -321,21 +327,21 @@ impl Session {
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
         let plan = &mut self.requests[CANVAS].plan;
         plan.clear();
-        // Upkeep runs the canvas.
+        // Maintenance runs the canvas.
         self.query.clear();
-        let upkeep = self.cache.upkeep(&view, plan);
-        if upkeep == Upkeep::Alone {
-            return Phase::Upkeep;
+        let maintenance = self.cache.maintenance(&view, plan);
+        if maintenance == Maintenance::Alone {
+            return Phase::Maintenance;
         }
-        self.rides = self.counts_stores && upkeep == Upkeep::Rides;
+        self.rides = self.counts_stores && maintenance == Maintenance::Rides;
         if stores_first && self.ends_behind_blocks() {
             return self.over();
         }
         let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
         self.query.clear();
-        match self.decoder.intend(&view, &mut self.query) {
-            Intent::Done => self.over(),
-            Intent::Predict => {
+        match self.decoder.propose(&view, &mut self.query) {
+            Proposal::Done => self.over(),
+            Proposal::Predict => {
                 self.plan_prediction();
                 Phase::Predict
             }
@@ -380,20 +386,20 @@ impl Session {
     /// decoder is asked once. A store that is no longer needed still counts: NFE are the method's, whatever others
     /// left.
     fn begin_behind(&mut self, filled: Position) {
-        let stored = self.phase == Phase::Upkeep || self.rides;
+        let stored = self.phase == Phase::Maintenance || self.rides;
         self.cache.resume(filled);
         match self.phase {
-            Phase::Upkeep => self.advance(),
+            Phase::Maintenance => self.advance(),
             Phase::Predict => {
                 let view = view_of(&self.canvas, &self.layout, self.block, &self.options);
-                let upkeep = self.cache.upkeep(&view, &mut self.requests[CANVAS].plan);
-                self.rides = self.counts_stores && upkeep == Upkeep::Rides;
+                let maintenance = self.cache.maintenance(&view, &mut self.requests[CANVAS].plan);
+                self.rides = self.counts_stores && maintenance == Maintenance::Rides;
                 self.plan_prediction();
                 self.fill_requests();
             }
             Phase::Help | Phase::Over => {}
         }
-        if stored && self.phase != Phase::Upkeep && !self.rides {
+        if stored && self.phase != Phase::Maintenance && !self.rides {
             self.tally.counts.nfe += self.cache.nfe(self.requests.len());
         }
     }
@@ -444,11 +450,12 @@ impl Session {
         self.running = UNCONDITIONAL;
         request.blend = None;
         let (own, others) = self.kept.split_at_mut(UNCONDITIONAL);
-        if let (Some(twin), Some(kept), Some(tokens)) =
+        if let (Some(second), Some(kept), Some(tokens)) =
             (unconditional.first_mut(), others.first_mut(), self.canvas.unconditional())
         {
             let query = predicts.then_some(&self.query);
-            let runs = Twin { request: twin, kept, tokens }.fill(&mut *self.cache, &view, query, request, drafts);
+            let runs =
+                Unconditional { request: second, kept, tokens }.fill(&mut *self.cache, &view, query, request, drafts);
             self.running += usize::from(runs);
             let blended = || guidance::blend(self.options.cfg_scale, runs.then_some(UNCONDITIONAL));
             request.blend = predicts.then(blended);
@@ -456,7 +463,7 @@ impl Session {
         own[CANVAS].fill(&mut request.plan);
         request.plan.shift = request.plan.shift.or(self.shift);
         read(request, self.canvas.tokens(), drafts);
-        request.ask.judge.clone_from(&self.query.judge);
+        request.ask.score.clone_from(&self.query.score);
         request.ask.states.clear();
         let lanes = 0..request.plan.lanes.count();
         request.ask.states.extend(lanes.map(|lane| self.canvas.writes() + drafts.lane(lane).len() as u32));
@@ -464,7 +471,7 @@ impl Session {
 }
 
 impl Job for Session {
-    fn needs(&self) -> &[Need] {
+    fn needs(&self) -> &[SequenceSpec] {
         &self.needs
     }
 
@@ -475,7 +482,7 @@ impl Job for Session {
             return Pending::Run { requests: slice::from_ref(recompute.request()), group: 1 };
         }
         let requests = match self.phase {
-            Phase::Upkeep | Phase::Predict => &self.requests[..self.running],
+            Phase::Maintenance | Phase::Predict => &self.requests[..self.running],
             Phase::Help => slice::from_ref(&self.helper),
             Phase::Over => return Pending::Done,
         };
@@ -486,17 +493,17 @@ impl Job for Session {
     fn feed(&mut self, predictions: &[Predictions]) {
         if let Some(recompute) = &self.recompute {
             self.tally.counts.recomputed += recompute.request().tokens.len();
-            return self.recompute_from(recompute.request().plan.visible);
+            return self.recompute_from(recompute.request().plan.kv_len);
         }
-        let turned = match self.phase {
+        let result = match self.phase {
             Phase::Over => return,
             Phase::Help => self.heed(predictions),
-            Phase::Upkeep | Phase::Predict => self.absorb(predictions),
+            Phase::Maintenance | Phase::Predict => self.accept(predictions),
         };
-        match turned {
-            Turned::Ask => self.phase = Phase::Help,
-            Turned::Settled => self.conclude(),
-            Turned::Failed => {
+        match result {
+            StepResult::Ask => self.phase = Phase::Help,
+            StepResult::Settled => self.conclude(),
+            StepResult::Failed => {
                 self.fault = self.decoder.fault();
                 self.phase = Phase::Over;
             }
@@ -509,12 +516,14 @@ impl Job for Session {
 
     /// Returns an empty prefix with guidance: the canvas's plans are those of the unconditional sequence too, which has
     /// other tokens.
-    fn begins(&self, sequence: usize) -> Prefix<'_> {
+    fn prefix_tokens(&self, sequence: usize) -> Prefix<'_> {
         match (sequence, &self.recompute) {
             (CANVAS, Some(recompute)) => self.prefix(recompute.end()),
-            (CANVAS, None) if self.requests.len() == UNCONDITIONAL => self.prefix(self.cache.takes(&self.layout)),
+            (CANVAS, None) if self.requests.len() == UNCONDITIONAL => {
+                self.prefix(self.cache.reusable_on_open(&self.layout))
+            }
             _ if sequence < self.requests.len() => Prefix::default(),
-            _ => self.prefix_of_helper(self.decoder.begins()),
+            _ => self.prefix_of_helper(self.decoder.prefix_tokens()),
         }
     }
 
@@ -537,11 +546,11 @@ impl Job for Session {
     fn preempted(&mut self) {
         let (plan, kept) = (&mut self.requests[CANVAS].plan, &mut self.kept[CANVAS]);
         // The accepted draft's rows are among those that are computed again.
-        if let Some(keep) = plan.keep.take() {
+        if let Some(keep) = plan.retain.take() {
             kept.positions = keep.positions;
         }
-        let end = plan.live.first().unwrap_or(plan.visible);
-        self.recompute = Some(Recompute::new(CANVAS, &mut self.needs[CANVAS].sequence, end, plan.visible));
+        let end = plan.query.first().unwrap_or(plan.kv_len);
+        self.recompute = Some(Recompute::new(CANVAS, &mut self.needs[CANVAS].sequence, end, plan.kv_len));
         self.tally.counts.preempted += 1;
     }
 

@@ -2,7 +2,7 @@
 
 use std::{ops::Range, vec};
 
-use demask_step::{Position, SequenceNeeds, TokenId};
+use demask_step::{Position, SequenceLimits, TokenId};
 
 use super::{Phase, Session, stop::GivenUp};
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
 
 impl Session {
     /// Returns what its sequences on a network need: 0 is the diffusion model, 1 the guide.
-    pub fn needs_of(&self, network: usize) -> Vec<SequenceNeeds> {
+    pub fn needs_of(&self, network: usize) -> Vec<SequenceLimits> {
         let own = self.needs.iter().filter(|need| need.network == network);
         own.map(|need| need.sequence.clone()).collect()
     }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use demask_step::{ForwardInput, Mask, Position, SequenceNeeds, TokenId};
+use demask_step::{ForwardInput, Mask, Position, SequenceLimits, TokenId};
 
 /// Rows of one recomputing forward, at most, where the session's own forwards have fewer.
 const ROWS: usize = 512;
@@ -22,7 +22,7 @@ pub(super) struct Recompute {
 impl Recompute {
     /// Slots up to `end` of the sequence with this index are lost. Its needs are raised to those of recomputing forwards, and
     /// memory for `visible` positions is taken with its opening.
-    pub(super) fn new(sequence: usize, needs: &mut SequenceNeeds, end: Position, visible: Position) -> Self {
+    pub(super) fn new(sequence: usize, needs: &mut SequenceLimits, end: Position, visible: Position) -> Self {
         needs.opens_with = Some(visible as usize);
         needs.rows = needs.rows.max(ROWS.min(needs.positions));
         needs.group_rows = needs.group_rows.max(needs.rows);
@@ -49,8 +49,8 @@ impl Recompute {
         plan.clear();
         self.request.tokens.clear();
         self.request.tokens.extend_from_slice(&tokens[rows.start as usize..end as usize]);
-        plan.live.set_range(rows);
-        (plan.visible, plan.mask) = (end, mask);
+        plan.query.set_range(rows);
+        (plan.kv_len, plan.mask) = (end, mask);
         true
     }
 
@@ -73,13 +73,13 @@ mod tests {
         let (mut parts, mut from) = (Vec::new(), from);
         while recompute.fill(from, &tokens, mask) {
             let ForwardInput { tokens, plan, .. } = recompute.request();
-            let (first, last) = (plan.live.first().unwrap(), plan.live.last().unwrap());
+            let (first, last) = (plan.query.first().unwrap(), plan.query.last().unwrap());
             assert_eq!(
                 (tokens.first(), tokens.last()),
                 (Some(&first), Some(&last)),
                 "tokens are named by their positions"
             );
-            from = plan.visible;
+            from = plan.kv_len;
             parts.push(first..from);
         }
         parts

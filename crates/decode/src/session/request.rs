@@ -1,14 +1,15 @@
 //! Requests of a session to a network in one forward, sequence by sequence.
 
 use demask_step::{
-    ForwardInput, HeadAsk, HeadRequest, Keep, Mask, Need, Positions, Sampling, SequenceNeeds, StepPlan, TokenId,
+    ForwardInput, HeadAsk, HeadRequest, Mask, Positions, Retain, Sampling, SequenceLimits, SequenceSpec, StepPlan,
+    TokenId,
 };
 
 use crate::{
     layout::Layout,
     method::SessionOptions,
     policy::CachePolicy,
-    turn::{Decoder, Drafts},
+    step::{Decoder, Drafts},
 };
 
 /// Refills a request's tokens for its plan's live positions, lane after lane.
@@ -17,10 +18,10 @@ pub(super) fn read(request: &mut ForwardInput, tokens: &[TokenId], drafts: &Draf
     rows.clear();
     for lane in 0..plan.lanes.count() {
         let start = rows.len();
-        let live = plan.live.as_slice();
+        let live = plan.query.as_slice();
         rows.extend(live.iter().map(|&position| tokens[position as usize]));
         for commit in drafts.lane(lane) {
-            if let Some(rank) = plan.live.rank(commit.position) {
+            if let Some(rank) = plan.query.rank(commit.position) {
                 rows[start + rank] = commit.token;
             }
         }
@@ -44,7 +45,7 @@ impl Kept {
     /// Hands it over to the plan of that forward; its list comes back with the plan.
     pub(super) fn fill(&mut self, plan: &mut StepPlan) {
         if let Some(lane) = self.lane.take() {
-            plan.keep = Some(Keep { lane, positions: std::mem::take(&mut self.positions) });
+            plan.retain = Some(Retain { lane, positions: std::mem::take(&mut self.positions) });
         }
     }
 }
@@ -54,8 +55,8 @@ impl SessionOptions {
     pub(crate) fn wanted(&self) -> HeadRequest {
         HeadRequest {
             // Forbidden alone: the mask keeps its share of the softmax, as in all families' own programs.
-            forbid: self.facts.mask_id.into_iter().chain(self.suppress.iter().copied()).collect(),
-            mute: self.mute.iter().copied().collect(),
+            banned: self.facts.mask_id.into_iter().chain(self.suppress.iter().copied()).collect(),
+            zero_confidence: self.zero_confidence.iter().copied().collect(),
             sampling: Sampling {
                 temperature: self.temperature,
                 top_k: self.top_k,
@@ -79,7 +80,7 @@ pub(super) fn needs(
     decoder: &dyn Decoder,
     cache: &dyn CachePolicy,
     layout: &Layout,
-) -> Vec<SequenceNeeds> {
+) -> Vec<SequenceLimits> {
     let guided = options.cfg_scale > 0.0;
     let mut needs = cache.needs(layout);
     decoder.reserve(layout, &mut needs);
@@ -97,19 +98,19 @@ pub(super) fn needs(
         };
     }
     // The unconditional sequence asks nothing of the head.
-    let unconditional = guided.then(|| SequenceNeeds { predictions: 0, residual: false, ..needs.clone() });
+    let unconditional = guided.then(|| SequenceLimits { predictions: 0, residual: false, ..needs.clone() });
     [Some(needs), unconditional].into_iter().flatten().collect()
 }
 
 /// One request for each sequence, with everything in it that never changes, and room for all that does.
-pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, needs: &[SequenceNeeds]) -> Vec<ForwardInput> {
+pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, needs: &[SequenceLimits]) -> Vec<ForwardInput> {
     let causal = options.facts.mask == Mask::Causal;
     let only_where = options.facts.mask_id.filter(|_| !causal);
     let mut ask = HeadAsk { wanted: options.wanted(), only_where, ..HeadAsk::default() };
     decoder.ask(&mut ask);
     ask.wanted.top = ask.wanted.top.max(options.top_logprobs.unwrap_or(0));
     ask.wanted.logits |= options.constraint.is_some() || options.adjustments.first().is_some();
-    let request = |(sequence, needs): (usize, &SequenceNeeds)| {
+    let request = |(sequence, needs): (usize, &SequenceLimits)| {
         let mut request = ForwardInput { sequence, ask: ask.clone(), ..ForwardInput::default() };
         request.reserve(needs);
         request
@@ -119,12 +120,12 @@ pub(super) fn requests(options: &SessionOptions, decoder: &dyn Decoder, needs: &
 
 /// The request of the decoder's helper, with everything in it that never changes: its best token, greedy, wherever it
 /// judges.
-pub(super) fn helper_request(options: &SessionOptions, helpers: &[Need]) -> ForwardInput {
+pub(super) fn helper_request(options: &SessionOptions, helpers: &[SequenceSpec]) -> ForwardInput {
     let (Some(guide), Some(need)) = (&options.guide, helpers.first()) else { return ForwardInput::default() };
     // The canvas can hold neither its own mask nor what is suppressed in it; ids are compared where they mean the same.
     let own = options.facts.mask_id.into_iter().chain(options.suppress.iter().copied());
-    let forbid = own.filter(|&token| guide.shared_vocabulary && (token as usize) < guide.facts.vocab).collect();
-    let ask = HeadRequest { forbid, ..HeadRequest::default() }.into();
+    let banned = own.filter(|&token| guide.shared_vocabulary && (token as usize) < guide.facts.vocab).collect();
+    let ask = HeadRequest { banned, ..HeadRequest::default() }.into();
     let sequence = 1 + usize::from(options.cfg_scale > 0.0);
     let mut request = ForwardInput { sequence, ask, ..ForwardInput::default() };
     request.reserve(&need.sequence);

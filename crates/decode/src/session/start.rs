@@ -1,6 +1,6 @@
 //! Construction of a session.
 
-use demask_step::{HeadAsk, NO_TOKEN, Need, Predictions, SequenceNeeds};
+use demask_step::{HeadAsk, NO_TOKEN, Predictions, SequenceLimits, SequenceSpec};
 
 use super::{
     CANVAS, Phase, Session, UNCONDITIONAL,
@@ -17,7 +17,7 @@ use crate::{
     legality,
     method::{SessionOptions, Setup},
     resolve::{Resolved, resolve},
-    turn::{Decoder, Progress, Query},
+    step::{Decoder, Progress, Query},
 };
 
 impl Session {
@@ -61,14 +61,16 @@ impl Session {
         let mut query = Query::default();
         query.predict.reserve(layout.len());
         query.foreseen.reserve(layout.len());
-        query.judge.reserve(own.predictions * own.judge_width);
+        query.score.reserve(own.predictions * own.score_width);
         query.branches.reserve(drafted, own.drafts);
         let kept = requests.iter().map(|_| Kept::with_capacity(drafted)).collect();
         let helper = helper_request(&options, decoder.helpers());
         let group_rows = all.iter().map(|needs| needs.rows).sum();
-        let own = all.into_iter().map(|needs| SequenceNeeds { group_rows, ..needs });
-        let needs =
-            own.map(|sequence| Need { network: 0, sequence }).chain(decoder.helpers().iter().cloned()).collect();
+        let own = all.into_iter().map(|needs| SequenceLimits { group_rows, ..needs });
+        let needs = own
+            .map(|sequence| SequenceSpec { network: 0, sequence })
+            .chain(decoder.helpers().iter().cloned())
+            .collect();
         let keeps_logits = enforcer.is_some() || reads_logits(&*decoder);
         let adjuster = Adjuster::new(
             &options.adjustments,
@@ -124,7 +126,7 @@ impl Session {
         session.advance();
         // One sequence whose slots can be computed again takes memory as it is used.
         if session.needs.len() == UNCONDITIONAL && session.cache.recomputes() {
-            session.needs[CANVAS].sequence.opens_with = Some(session.requests[CANVAS].plan.visible as usize);
+            session.needs[CANVAS].sequence.opens_with = Some(session.requests[CANVAS].plan.kv_len as usize);
         }
         Ok(session)
     }

@@ -7,7 +7,7 @@ use crate::{
     legality::Exactness,
     method::SessionOptions,
     receipt::{DecodingReceipt, Rounds},
-    turn::{Judgement, Progress},
+    step::{Judgement, Progress},
 };
 
 /// A forward of the diffusion model.

@@ -10,7 +10,7 @@ use demask_step::{
 };
 
 use super::{Candidate, LaneView};
-use crate::turn::View;
+use crate::step::View;
 
 /// Quantity that ranks predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -4,7 +4,7 @@
 pub mod freedave;
 
 use demask_decode::{CanvasSpec, Event, ModelFacts, Output, Session, SessionOptions};
-use demask_step::{ForwardInput, Job, LayerRows, Mask, Network, Predictions, SequenceId, SequenceNeeds, TokenId};
+use demask_step::{ForwardInput, Job, LayerRows, Mask, Network, Predictions, SequenceId, SequenceLimits, TokenId};
 use demask_testkit::{by_hand::ByHand, scripted::Scripted};
 
 pub const VOCAB: usize = 24;
@@ -101,13 +101,13 @@ pub fn run_all_live(options: SessionOptions, seed: u64) -> Vec<Vec<(u32, TokenId
     let mut script = Scripted::new(seed, VOCAB, options.facts.shift);
     let mut session = Session::new(options).unwrap();
     let length = session.layout().len();
-    let needs = SequenceNeeds { rows: length, ..session.needs()[0].sequence.clone() };
+    let needs = SequenceLimits { rows: length, ..session.needs()[0].sequence.clone() };
     let id = script.open(&needs).unwrap();
     let mut steps = Vec::new();
     while session.wants() == Some(0) {
         let mut request = session.requests()[0].clone();
-        request.plan.live.set_range(0..length as u32);
-        (request.plan.visible, request.plan.layers) = (length as u32, LayerRows::All);
+        request.plan.query.set_range(0..length as u32);
+        (request.plan.kv_len, request.plan.layers) = (length as u32, LayerRows::All);
         request.tokens = session.canvas().to_vec();
         let mut out = [Predictions::default()];
         script.step(&[request.step(id)], &mut out).unwrap();

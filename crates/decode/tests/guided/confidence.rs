@@ -2,7 +2,7 @@
 //! text and nothing else.
 
 use demask_decode::{Event, Session};
-use demask_step::{ForwardInput, Job, Judged, Predictions, TokenId, random::mix};
+use demask_step::{ForwardInput, Job, Predictions, TokenId, TokenScore, random::mix};
 use demask_testkit::{by_hand::ByHand, property};
 use proptest::prelude::*;
 
@@ -54,8 +54,8 @@ fn naive(seed: u64, prompt: &[TokenId], gen_length: usize, tau: f32) -> Vec<Vec<
 
 /// The guide: its best token is never the draft, so that agreement cannot be what counts.
 fn judge(seed: u64, slots: &mut Vec<TokenId>, request: &ForwardInput) -> Predictions {
-    let width = request.ask.wanted.judge_width;
-    for (position, &token) in request.plan.live.iter().zip(&request.tokens) {
+    let width = request.ask.wanted.score_width;
+    for (position, &token) in request.plan.query.iter().zip(&request.tokens) {
         slots.truncate(position as usize);
         slots.push(token);
     }
@@ -63,8 +63,8 @@ fn judge(seed: u64, slots: &mut Vec<TokenId>, request: &ForwardInput) -> Predict
     for position in out.positions.clone().iter() {
         out.tokens.push(21);
         out.confidence.push(0.5);
-        let judged = Judged { rank: 3, log_probability: -20.0, best: best(seed, &slots[..position as usize]) };
-        out.judged.extend(std::iter::repeat_n(judged, width));
+        let judged = TokenScore { rank: 3, log_probability: -20.0, best: best(seed, &slots[..position as usize]) };
+        out.scores.extend(std::iter::repeat_n(judged, width));
     }
     out
 }

@@ -8,7 +8,7 @@ mod vocabularies;
 
 use crate::common::{EOS, MASK_ID, VOCAB, facts, options, predict};
 use demask_decode::{Event, Finish, GuideOptions, Output, Session, SessionOptions, StopRule};
-use demask_step::{ForwardInput, Job, Judged, Mask, Predictions, TokenId, random::mix};
+use demask_step::{ForwardInput, Job, Mask, Predictions, TokenId, TokenScore, random::mix};
 use demask_testkit::by_hand::ByHand;
 use vocabularies::foreign;
 
@@ -27,21 +27,21 @@ impl<F: Fn(&[TokenId]) -> Vec<TokenId>> Guide<F> {
 
     fn answer(&mut self, request: &ForwardInput) -> Predictions {
         assert_eq!(request.plan.mask, Mask::Causal);
-        for (position, &token) in request.plan.live.iter().zip(&request.tokens) {
+        for (position, &token) in request.plan.query.iter().zip(&request.tokens) {
             self.slots[position as usize] = Some(token);
         }
         let mut out = Predictions { lanes: 1, positions: request.plan.predict.clone(), ..Predictions::default() };
         for (index, position) in out.positions.clone().iter().enumerate() {
-            assert!(request.plan.live.contains(position - 1), "the row that judges is live");
+            assert!(request.plan.query.contains(position - 1), "the row that judges is live");
             let before: Option<Vec<TokenId>> = self.slots[..position as usize].iter().copied().collect();
             let ranked = (self.rank)(&before.expect("every slot before a judged token is written"));
             out.tokens.push(ranked[0]);
             out.confidence.push(0.5);
-            let width = request.ask.wanted.judge_width;
-            for token in &request.ask.judge[index * width..][..width] {
+            let width = request.ask.wanted.score_width;
+            for token in &request.ask.score[index * width..][..width] {
                 let rank = ranked.iter().position(|ranked| ranked == token).unwrap_or(ranked.len()) as u32;
                 let log_probability = -(rank as f32) * 2f32.ln() - 0.7;
-                out.judged.push(Judged { rank, log_probability, best: (-0.7f32).exp() });
+                out.scores.push(TokenScore { rank, log_probability, best: (-0.7f32).exp() });
             }
         }
         out
@@ -305,7 +305,7 @@ fn a_guide_of_fewer_tokens_limits_drafts_without_a_list_of_those_that_it_lacks()
     };
     let (same, fewer, more) = (wanted(VOCAB), wanted(VOCAB - 2), wanted(VOCAB + 2));
     assert_eq!((same.limit, fewer.limit, more.limit), (None, Some(VOCAB as u32 - 2), None));
-    assert_eq!(fewer.forbid, same.forbid);
+    assert_eq!(fewer.banned, same.banned);
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn flashdlm_g6_rows_and_drafts_are_paired() {
                 Some(1) => guide.answer(request),
                 _ => predict(request, |position| {
                     let row = position - shift;
-                    assert!(request.plan.live.contains(row), "the row that drafts is live");
+                    assert!(request.plan.query.contains(row), "the row that drafts is live");
                     (text[row as usize] + shift, 0.5)
                 }),
             };

@@ -1,7 +1,7 @@
 //! Estimate of an answer's costs, computed without weights: operations and bytes by module and by step, and memory.
 //!
-//! A session runs with a stand-in for its networks, so that its plans are those of a real run. The formula is the
-//! receipts'. Numbers that depend on predictions are only as right as the stand-in.
+//! A session runs with a mock in place of its networks, so that its plans are those of a real run. The formula is the
+//! receipts'. Numbers that depend on predictions are only as right as the mock.
 
 use demask_checkpoint::AdapterFacts;
 use demask_decode::{DecodingReceipt, Session};
@@ -11,8 +11,8 @@ use demask_tensor::{PAGE, PageKind};
 use serde::Serialize;
 
 use super::{
-    outline::Outline,
-    rehearsal::{Rehearsed, ReplayError},
+    dry_run::{DryRunGroup, ReplayError},
+    model_shape::ModelShape,
 };
 use crate::{
     BackendOptions, DeviceOptions, UnusableDevice,
@@ -39,7 +39,7 @@ pub enum EstimateError {
     /// A tensor is missing.
     #[error(transparent)]
     Weights(#[from] WeightError),
-    /// The stand-in has no predictions for the run.
+    /// The mock has no predictions for the run.
     #[error(transparent)]
     Replay(#[from] ReplayError),
 }
@@ -157,28 +157,28 @@ fn rounded<S: serde::Serializer>(rows: &f64, serializer: S) -> Result<S::Ok, S::
 }
 
 impl Priced {
-    /// Creates the prices of a network of an architecture whose tensors are stored as an outline's are.
+    /// Creates the prices of a network of an architecture whose tensors are stored as a model shape's are.
     fn new(
         spec: ArchSpec,
-        outline: &Outline,
+        shape: &ModelShape,
         device: &DeviceOptions,
         session: &Session,
         network: usize,
     ) -> Result<Self, EstimateError> {
-        let options: BackendOptions = device.backend_options(outline.main_dtype())?;
+        let options: BackendOptions = device.backend_options(shape.main_dtype())?;
         let row_budget = device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
         let needs = session.needs_of(network);
-        let memory = Footprint::of(&spec, (outline.stored(), outline.info().adapter()), &options, row_budget, &needs)?;
+        let memory = Footprint::of(&spec, (shape.stored(), shape.info().adapter()), &options, row_budget, &needs)?;
         let kind = PageKind { increments: false, residual: false };
         let page = options.page_bytes(&attention_shape(&spec), spec.layers, spec.hidden, kind);
-        let weights = WeightBytes::of(&spec, (outline.stored(), outline.info().adapter()), &options)?;
+        let weights = WeightBytes::of(&spec, (shape.stored(), shape.info().adapter()), &options)?;
         let found = NetworkEstimate { memory, ..NetworkEstimate::default() };
-        let adapter = outline.info().adapter().cloned();
+        let adapter = shape.info().adapter().cloned();
         Ok(Self { weights, adapter, position: page / PAGE as u64, found, spec })
     }
 
     /// Prices the requests of a forward.
-    fn forward(&mut self, convention: Convention, asked: &Rehearsed<'_>, answers: &mut [Predictions]) {
+    fn forward(&mut self, convention: Convention, asked: &DryRunGroup<'_>, answers: &mut [Predictions]) {
         let (mut cost, mut keys, mut partial) = (Cost::default(), 0, false);
         for ((request, &increments), answer) in asked.requests.iter().zip(asked.increments).zip(answers) {
             let ForwardInput { plan, tokens, ask, .. } = request;
@@ -247,7 +247,7 @@ impl Priced {
     }
 }
 
-impl Outline {
+impl ModelShape {
     /// Returns the costs of a session on a network of this architecture, whose tensors are stored in this model's
     /// types. `run` runs the session and lets every group be priced.
     ///
@@ -286,4 +286,4 @@ impl Outline {
 
 /// Runs a session, and lets a function price each group.
 pub type Run<'a> =
-    dyn FnMut(&mut Session, &mut dyn FnMut(&Rehearsed<'_>, &mut [Predictions])) -> Result<(), ReplayError> + 'a;
+    dyn FnMut(&mut Session, &mut dyn FnMut(&DryRunGroup<'_>, &mut [Predictions])) -> Result<(), ReplayError> + 'a;

@@ -1,8 +1,8 @@
 //! Costs of an answer beside those of an autoregressive model of the same shape, computed without weights.
 
+pub mod dry_run;
 pub mod estimate;
-pub mod outline;
-pub mod rehearsal;
+pub mod model_shape;
 pub mod replay;
 pub mod shapes;
 
@@ -11,9 +11,9 @@ use demask_model::Convention;
 use serde::Serialize;
 
 use self::{
+    dry_run::{Assumed, dry_run, explain},
     estimate::{Counting, Estimate, EstimateError},
-    outline::Outline,
-    rehearsal::{Assumed, explain, rehearse},
+    model_shape::ModelShape,
     replay::Recorded,
 };
 use crate::{DeviceOptions, Error, Options, Prompt};
@@ -44,7 +44,7 @@ impl CostError {
 /// Model, methods and lengths whose cost is wanted.
 pub struct Subject<'a> {
     /// The model, perhaps with a guide.
-    pub outline: &'a Outline,
+    pub shape: &'a ModelShape,
     /// Options of the decoding.
     pub options: &'a Options,
     /// Device of the run.
@@ -55,7 +55,7 @@ pub struct Subject<'a> {
     pub seed: u64,
 }
 
-/// Stand-in for the networks.
+/// Source of the predictions.
 pub enum Predicted<'a> {
     /// A share of drafts is accepted.
     Assumed(f64),
@@ -89,8 +89,8 @@ impl Subject<'_> {
     /// # Errors
     /// If the options contradict each other or the model.
     pub fn session(&self, prompt_length: usize) -> Result<Session, Error> {
-        let prompt = Prompt::Tokens(vec![self.outline.info().ordinary_tokens()[0]; prompt_length]);
-        self.outline.session(&prompt, self.options)
+        let prompt = Prompt::Tokens(vec![self.shape.info().ordinary_tokens()[0]; prompt_length]);
+        self.shape.session(&prompt, self.options)
     }
 
     /// Returns the costs of an answer to a prompt of this many tokens.
@@ -105,25 +105,25 @@ impl Subject<'_> {
         predicted: &Predicted<'_>,
         tell: &mut dyn FnMut(String),
     ) -> Result<Costs, CostError> {
-        let (info, counting) = (self.outline.info(), self.counting());
+        let (info, counting) = (self.shape.info(), self.counting());
         let (spec, session) = (info.spec().clone(), &mut session);
         let (estimate, acceptance) = match *predicted {
             Predicted::Assumed(acceptance) => {
-                let mut stand_in = Assumed::new(info, acceptance, self.seed);
-                let estimate = self.outline.estimate(spec, session, counting, &mut |session, price| {
-                    explain(session, &mut stand_in, tell, price)
+                let mut mock = Assumed::new(info, acceptance, self.seed);
+                let estimate = self.shape.estimate(spec, session, counting, &mut |session, price| {
+                    explain(session, &mut mock, tell, price)
                 })?;
                 (estimate, Some(acceptance))
             }
             Predicted::Recorded(recorded) => {
-                let networks = self.outline.infos();
-                let estimate = self.outline.estimate(spec, session, counting, &mut |session, price| {
+                let networks = self.shape.infos();
+                let estimate = self.shape.estimate(spec, session, counting, &mut |session, price| {
                     recorded.clone().script(session, &networks, price).map(drop)
                 })?;
                 (estimate, None)
             }
         };
-        let guide_model = self.outline.guide().filter(|_| session.has_guide());
+        let guide_model = self.shape.guide().filter(|_| session.has_guide());
         let layout = session.layout();
         // What is decoded so anyway is no comparison.
         let compared = session.methods().0.name() != "ar";
@@ -140,11 +140,11 @@ impl Subject<'_> {
 
     /// Returns the costs of taking one token after the other.
     fn autoregressive(&self, prompt_length: usize, gen_length: usize) -> Result<Estimate, CostError> {
-        let (spec, mut session) = self.outline.autoregressive(prompt_length, gen_length)?;
-        let mut stand_in = Assumed::new(self.outline.info(), 0.0, self.seed);
-        let estimate = self.outline.estimate(spec, &mut session, self.counting(), &mut |session, price| {
-            rehearse(session, &mut stand_in, price)
-        })?;
+        let (spec, mut session) = self.shape.autoregressive(prompt_length, gen_length)?;
+        let mut mock = Assumed::new(self.shape.info(), 0.0, self.seed);
+        let estimate = self
+            .shape
+            .estimate(spec, &mut session, self.counting(), &mut |session, price| dry_run(session, &mut mock, price))?;
         Ok(estimate)
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use demask_decode::Session;
-use demask_step::{ForwardInput, Judged, NO_TOKEN, Positions, Predictions, TokenId};
+use demask_step::{ForwardInput, NO_TOKEN, Positions, Predictions, TokenId, TokenScore};
 
-use super::rehearsal::{Rehearsed, ReplayError, StandIn, rehearse};
+use super::dry_run::{DryRunGroup, MockNetwork, ReplayError, dry_run};
 use crate::{
     ModelInfo, TraceLine,
     record::{Number, Record},
@@ -18,7 +18,7 @@ fn floats(values: &[Number]) -> Vec<f32> {
 /// The predictions of a record, its tokens translated.
 fn predictions(record: &Record, positions: Positions, translate: &BTreeMap<TokenId, TokenId>) -> Predictions {
     let word = |token: TokenId| translate.get(&token).copied().unwrap_or(token);
-    let judged = |&(rank, log_probability, best): &(u32, Number, Number)| Judged {
+    let judged = |&(rank, log_probability, best): &(u32, Number, Number)| TokenScore {
         rank,
         log_probability: log_probability.into(),
         best: best.into(),
@@ -31,7 +31,7 @@ fn predictions(record: &Record, positions: Positions, translate: &BTreeMap<Token
         margin: floats(&record.margin),
         entropy: floats(&record.entropy),
         top: record.top.iter().map(|&(token, probability)| (word(token), probability.into())).collect(),
-        judged: record.judged.iter().map(judged).collect(),
+        scores: record.judged.iter().map(judged).collect(),
         ..Predictions::default()
     }
 }
@@ -115,7 +115,7 @@ impl Recorded {
     }
 
     /// Runs a session of these networks without them, and returns what they have to predict for it to be the recorded run.
-    /// `see` as for [`rehearse`].
+    /// `see` as for [`dry_run`].
     ///
     /// # Errors
     /// If the session is not the recorded one.
@@ -123,7 +123,7 @@ impl Recorded {
         self,
         session: &mut Session,
         networks: &[&ModelInfo],
-        see: &mut dyn FnMut(&Rehearsed<'_>, &mut [Predictions]),
+        see: &mut dyn FnMut(&DryRunGroup<'_>, &mut [Predictions]),
     ) -> Result<Script, ReplayError> {
         self.check(session)?;
         let facts = networks.iter().map(|info| info.facts());
@@ -131,7 +131,7 @@ impl Recorded {
         let masks: Vec<TokenId> = facts.filter_map(|facts| facts.mask_id).collect();
         let mut recorded = self.translated(vocabulary, &masks)?;
         let mut feeds = Vec::new();
-        rehearse(session, &mut recorded, &mut |asked, answers| {
+        dry_run(session, &mut recorded, &mut |asked, answers| {
             see(asked, answers);
             feeds.push(answers.to_vec());
         })?;
@@ -139,10 +139,10 @@ impl Recorded {
     }
 }
 
-impl StandIn for Recorded {
+impl MockNetwork for Recorded {
     fn answer(
         &mut self,
-        asked: &Rehearsed<'_>,
+        asked: &DryRunGroup<'_>,
         ForwardInput { plan, .. }: &ForwardInput,
     ) -> Result<Predictions, ReplayError> {
         let mut positions = Positions::new();

@@ -192,8 +192,8 @@ fn answers_have_the_same_bits_beside_other_requests() {
         let options = Options { gen_length: Some(16), ..Options::default() };
         let others: Vec<_> = (0..3).map(|_| model.stream("Eva has 5 cups. How many?", &options).unwrap()).collect();
         let prompt = Prompt::from(ASKED);
-        let asked =
-            (0..4).map(|_| model.submit_decisions(&prompt, &questions(), crate::Class::default(), None).unwrap());
+        let asked = (0..4)
+            .map(|_| model.submit_decisions(&prompt, &questions(), crate::SchedulingParams::default(), None).unwrap());
         for one in asked.collect::<Vec<_>>() {
             assert_eq!(bits(&one.wait().unwrap()), expected, "{folder}");
         }

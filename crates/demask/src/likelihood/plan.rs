@@ -295,7 +295,7 @@ impl Plan {
             let own = reads[*added..].iter().take_while(|read| read.canvas as usize == canvas);
             for read in own {
                 let place = read.place as usize;
-                let log_probability = answer.judged[place * width + read.column as usize].log_probability;
+                let log_probability = answer.scores[place * width + read.column as usize].log_probability;
                 *value += f64::from(log_probability);
                 *added += 1;
                 tell(Told { text: *text, log_probability, place });

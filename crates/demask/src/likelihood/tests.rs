@@ -3,7 +3,7 @@ use std::{collections::BTreeSet, path::Path};
 use demask_checkpoint::ModelFiles;
 
 use super::*;
-use crate::{Class, DeviceOptions, DtypeChoice, Model};
+use crate::{DeviceOptions, DtypeChoice, Model, SchedulingParams};
 
 fn model(name: &str) -> Model {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ckpt").join(name);
@@ -95,7 +95,10 @@ fn one_by_one(model: &Model, context: &[TokenId], text: &[TokenId], options: &Li
         let whole = [(context.to_vec(), text.to_vec())];
         let LikelihoodTask { asked, .. } = model.info().likelihoods(&whole, options, 1).unwrap();
         let plan = Plan::hiding(&asked.texts, &[vec![draw]]);
-        let found = model.judge(LikelihoodTask::new(asked, plan, 1), Class::default(), |found| found).wait().unwrap();
+        let found = model
+            .judge(LikelihoodTask::new(asked, plan, 1), SchedulingParams::default(), |found| found)
+            .wait()
+            .unwrap();
         assert_eq!(found[0].forwards, 1 + usize::from(options.cfg_scale > 0.0));
         sum += found[0].log_probability;
     }

@@ -364,7 +364,7 @@ fn llada(said: &Said, case: &Case, base: SessionOptions) -> SessionOptions {
         block_length: Some(said.block_length.unwrap_or(128)),
         steps: Some(said.steps.unwrap_or(128)),
         suppress: if said.suppress_eos { vec![eos] } else { Vec::new() },
-        mute: weightless,
+        zero_confidence: weightless,
         ..base
     }
 }

@@ -1,6 +1,6 @@
 //! Drafts: each is computed as if it were alone on the canvas.
 
-use demask_step::{Drift, Keep, Lanes, LayerRows, Mask, Probe, SequenceNeeds, StepPlan};
+use demask_step::{Drift, Lanes, LayerRows, Mask, Probe, Retain, SequenceLimits, StepPlan};
 
 /// Choices of rows, and whether the first layer computes all.
 const PARTIAL: [(Drift, bool); 3] = [(Drift::Value, true), (Drift::Key, false), (Drift::Random { seed: 5 }, false)];
@@ -21,8 +21,8 @@ fn freedave_i7_i8_drafts_are_isolated_and_the_accepted_one_stays() {
             let ask = ask();
             let prefill = full(&spec, &mut dice, LENGTH);
             let lanes = 3;
-            let mut drafts = StepPlan { visible: LENGTH as u32, mask: spec.attention, ..StepPlan::default() };
-            drafts.live.set_range(WINDOW);
+            let mut drafts = StepPlan { kv_len: LENGTH as u32, mask: spec.attention, ..StepPlan::default() };
+            drafts.query.set_range(WINDOW);
             drafts.predict.set_range(WINDOW.start + 1..WINDOW.end);
             let single = Step { tokens: Vec::new(), plan: drafts.clone() };
             drafts.lanes = Lanes::Drafts(lanes);
@@ -35,9 +35,9 @@ fn freedave_i7_i8_drafts_are_isolated_and_the_accepted_one_stays() {
             let id = network.open(&needs(LENGTH, lanes as usize)).unwrap();
             run(&mut *network, &[prefill.of(id, &ask)]);
             let packed = run(&mut *network, &[drafts.of(id, &ask)]).remove(0);
-            after.plan.keep = Some(Keep { lane: accepted, positions: WINDOW.into() });
+            after.plan.retain = Some(Retain { lane: accepted, positions: WINDOW.into() });
             let kept = run(&mut *network, &[after.of(id, &ask)]).remove(0);
-            after.plan.keep = None;
+            after.plan.retain = None;
 
             for lane in 0..lanes as usize {
                 let mut network = runner(&spec, device, dtype, 1);
@@ -75,12 +75,12 @@ fn freedave_i7_i8_partly_computed_drafts_are_isolated_and_the_accepted_one_stays
                 let what = format!("{name} {device} {dtype} {by:?} {first_whole}");
                 let (ask, mut dice) = (ask(), Dice::new(15));
                 let prefill = full(&spec, &mut dice, LENGTH);
-                let mut plan = StepPlan { visible: LENGTH as u32, lanes: Lanes::Drafts(3), ..StepPlan::default() };
-                plan.live.set_range(8..LENGTH as u32);
+                let mut plan = StepPlan { kv_len: LENGTH as u32, lanes: Lanes::Drafts(3), ..StepPlan::default() };
+                plan.query.set_range(8..LENGTH as u32);
                 plan.predict.set_range(20..38);
                 let probe = Some(Probe { rows: (12..LENGTH as u32).into(), keep: 6, by });
                 plan.layers = LayerRows::Partial { compute: (8..11).into(), probe, first_whole };
-                let live = plan.live.len();
+                let live = plan.query.len();
                 // Most tokens are those of the prefill, so that what has drifted is a choice.
                 let mut tokens = prefill.tokens[8..].repeat(LANES);
                 for _ in 0..LANES * 9 {
@@ -89,17 +89,17 @@ fn freedave_i7_i8_partly_computed_drafts_are_isolated_and_the_accepted_one_stays
                 let drafts = Step { tokens, plan };
                 let mut after = full(&spec, &mut dice, LENGTH);
                 after.plan.layers = LayerRows::Partial { compute: (0..2).into(), probe: None, first_whole: false };
-                let run_with = |lanes: usize, drafts: &Step, keep: Option<Keep>| {
+                let run_with = |lanes: usize, drafts: &Step, keep: Option<Retain>| {
                     let mut network = runner(&spec, device, dtype, lanes.min(2));
-                    let id = network.open(&SequenceNeeds { increments: true, ..needs(LENGTH, lanes) }).unwrap();
+                    let id = network.open(&SequenceLimits { increments: true, ..needs(LENGTH, lanes) }).unwrap();
                     run(&mut *network, &[prefill.of(id, &ask)]);
                     let drafted = run(&mut *network, &[drafts.of(id, &ask)]).remove(0);
                     let mut after = after.clone();
-                    after.plan.keep = keep;
+                    after.plan.retain = keep;
                     (drafted, run(&mut *network, &[after.of(id, &ask)]).remove(0))
                 };
                 for lane in 0..LANES {
-                    let keep = Keep { lane: lane as u32, positions: drafts.plan.live.clone() };
+                    let keep = Retain { lane: lane as u32, positions: drafts.plan.query.clone() };
                     let (packed, kept) = run_with(LANES, &drafts, Some(keep));
                     let tokens = drafts.tokens[lane * live..(lane + 1) * live].to_vec();
                     let single = StepPlan { lanes: Lanes::Canvas, ..drafts.plan.clone() };
@@ -129,8 +129,8 @@ fn freedave_i16_packed_batched_and_sequential_drafts_are_the_same() {
             let mut dice = Dice::new(17);
             let ask = ask();
             let prefill = full(&spec, &mut dice, LENGTH);
-            let mut plan = StepPlan { visible: LENGTH as u32, mask: spec.attention, ..StepPlan::default() };
-            plan.live.set_range(12..28);
+            let mut plan = StepPlan { kv_len: LENGTH as u32, mask: spec.attention, ..StepPlan::default() };
+            plan.query.set_range(12..28);
             plan.predict.set_range(13..28);
             plan.lanes = Lanes::Drafts(1);
             let drafts: Vec<Step> = (0..LANES)
@@ -170,8 +170,8 @@ fn freedave_i8_rejected_drafts_leave_no_trace() {
         let ask = ask();
         let mut dice = Dice::new(3);
         let (prefill, after) = (full(&spec, &mut dice, 40), subset(&spec, &mut dice, 40));
-        let mut plan = StepPlan { visible: 40, mask: spec.attention, lanes: Lanes::Drafts(2), ..StepPlan::default() };
-        plan.live.set_range(8..24);
+        let mut plan = StepPlan { kv_len: 40, mask: spec.attention, lanes: Lanes::Drafts(2), ..StepPlan::default() };
+        plan.query.set_range(8..24);
         plan.predict.set_range(10..12);
         let drafts = Step { tokens: (0..32).map(|_| dice.below(spec.vocabulary) as u32).collect(), plan };
         let mut last = Vec::new();

@@ -9,16 +9,16 @@ use crate::common::{Device, Dice, devices, processor, quantised_on, runner, runn
 use demask_cpu::linear::Products;
 use demask_model::{ArchSpec, Inspect};
 use demask_step::{
-    Blend, BlendWith, Drift, HeadAsk, HeadRequest, Keep, Lanes, LayerRows, Mask, PlanError, Positions, Predictions,
-    Probe, SequenceId, SequenceNeeds, SequenceStep, StepPlan,
+    Blend, BlendWith, Drift, HeadAsk, HeadRequest, Lanes, LayerRows, Mask, PlanError, Positions, Predictions, Probe,
+    Retain, SequenceId, SequenceLimits, SequenceStep, StepPlan,
 };
 
 fn ask() -> HeadAsk {
     HeadRequest { logits: true, margin: true, entropy: true, top: 3, ..HeadRequest::default() }.into()
 }
 
-fn needs(positions: usize, drafts: usize) -> SequenceNeeds {
-    SequenceNeeds {
+fn needs(positions: usize, drafts: usize) -> SequenceLimits {
+    SequenceLimits {
         positions,
         rows: positions * drafts.max(1),
         drafts,
@@ -26,7 +26,7 @@ fn needs(positions: usize, drafts: usize) -> SequenceNeeds {
         predictions: positions * drafts.max(1),
         top: 3,
         logits: true,
-        ..SequenceNeeds::default()
+        ..SequenceLimits::default()
     }
 }
 
@@ -70,8 +70,8 @@ fn assert_same(left: &Predictions, right: &Predictions, what: &str) {
 
 /// Step with everything live and everything predicted.
 fn full(spec: &ArchSpec, dice: &mut Dice, length: usize) -> Step {
-    let mut plan = StepPlan { visible: length as u32, mask: spec.attention, ..StepPlan::default() };
-    plan.live.set_range(0..length as u32);
+    let mut plan = StepPlan { kv_len: length as u32, mask: spec.attention, ..StepPlan::default() };
+    plan.query.set_range(0..length as u32);
     plan.predict.set_range(0..length as u32);
     Step { tokens: (0..length).map(|_| dice.below(spec.vocabulary) as u32).collect(), plan }
 }
@@ -88,7 +88,7 @@ fn subset(spec: &ArchSpec, dice: &mut Dice, length: usize) -> Step {
     let tokens = live.iter().map(|_| dice.below(spec.vocabulary) as u32).collect();
     Step {
         tokens,
-        plan: StepPlan { live, visible: length as u32, mask: spec.attention, predict, ..StepPlan::default() },
+        plan: StepPlan { query: live, kv_len: length as u32, mask: spec.attention, predict, ..StepPlan::default() },
     }
 }
 
@@ -192,7 +192,7 @@ fn freedave_i10_one_row_predicts() {
             for position in 0..LENGTH as u32 {
                 let row = position.saturating_sub(spec.shift as u32);
                 let mut step = Step { tokens: vec![whole.tokens[row as usize]], plan: whole.plan.clone() };
-                step.plan.live.set_range(row..row + 1);
+                step.plan.query.set_range(row..row + 1);
                 step.plan.predict.set_range(position..position + 1);
                 let what = format!("{name} {device} {dtype}: position {position}");
                 for lanes in [Lanes::Canvas, Lanes::Drafts(1)] {
@@ -203,7 +203,7 @@ fn freedave_i10_one_row_predicts() {
                 }
                 if spec.shift == 1 && position > 0 {
                     // The first row of a window predicts what lies behind it, never its own position.
-                    step.plan.live.set_range(position..position + 1);
+                    step.plan.query.set_range(position..position + 1);
                     let refusal = network.check(&[step.of(id, &ask)]).unwrap_err().to_string();
                     assert!(refusal.ends_with(&format!("needs row {row}, which is not live")), "{what}: {refusal}");
                 }
@@ -231,7 +231,7 @@ fn flashdlm_i3_a_window_is_the_full_forward_restricted_to_it() {
                 let start = dice.below(LENGTH - 2) as u32;
                 let end = start + 2 + dice.below(LENGTH - 1 - start as usize) as u32;
                 let mut window = whole.clone();
-                window.plan.live.set_range(start..end);
+                window.plan.query.set_range(start..end);
                 window.plan.predict.set_range(start + spec.shift as u32..end);
                 window.tokens = whole.tokens[start as usize..end as usize].to_vec();
                 let found = run(&mut *network, &[window.of(ids[0], &ask)]).remove(0);
@@ -263,8 +263,8 @@ fn caches_x7_cached_blocks_equal_the_uncached_forward() {
             let cached = network.open(&needs(40, 0)).unwrap();
             let width = spec.vocabulary;
             for start in (0..40u32).step_by(4) {
-                let mut plan = StepPlan { visible: start + 4, mask: spec.attention, ..StepPlan::default() };
-                plan.live.set_range(start..start + 4);
+                let mut plan = StepPlan { kv_len: start + 4, mask: spec.attention, ..StepPlan::default() };
+                plan.query.set_range(start..start + 4);
                 plan.predict.set_range(start + spec.shift as u32..start + 4);
                 let tokens = whole.tokens[start as usize..start as usize + 4].to_vec();
                 let step = Step { tokens, plan };
@@ -289,7 +289,7 @@ fn guidance_equals_blended_logits_and_its_difference_is_stored() {
     let (conditional, unconditional) = (full(&spec, &mut dice, 30), full(&spec, &mut dice, 30));
     let (device, dtype) = processor()[0];
     let mut network = runner(&spec, device, dtype, 1);
-    let reserved = SequenceNeeds { residual: true, ..needs(30, 0) };
+    let reserved = SequenceLimits { residual: true, ..needs(30, 0) };
     let ids = [network.open(&reserved).unwrap(), network.open(&needs(30, 0)).unwrap()];
     let plain = [
         run(&mut *network, &[conditional.of(ids[0], &ask)]).remove(0),
@@ -321,7 +321,7 @@ fn plans_are_checked_against_what_ran() {
     let ask = ask();
     let good = full(&spec, &mut Dice::new(1), 8);
     let mut network = runner(&spec, device, dtype, 1);
-    let id = network.open(&SequenceNeeds { increments: true, ..needs(8, 2) }).unwrap();
+    let id = network.open(&SequenceLimits { increments: true, ..needs(8, 2) }).unwrap();
     let check = |network: &dyn Inspect, step: &Step| {
         let refused = |error: PlanError| error.to_string().split(": ").nth(1).unwrap().to_owned();
         network.check(&[step.of(id, &ask)]).map_err(refused)
@@ -330,7 +330,7 @@ fn plans_are_checked_against_what_ran() {
     foreign.tokens[3] = spec.vocabulary as u32;
     assert_eq!(check(&*network, &foreign), Err(format!("token {} is outside the vocabulary", spec.vocabulary)));
     let mut window = good.clone();
-    window.plan.live.set_range(2..8);
+    window.plan.query.set_range(2..8);
     window.plan.predict.set_range(2..8);
     window.tokens.truncate(6);
     assert_eq!(check(&*network, &window), Err("slot 0 is visible and was never written".to_owned()));
@@ -339,7 +339,7 @@ fn plans_are_checked_against_what_ran() {
     partial.plan.layers = LayerRows::Partial { compute: (0..2).into(), probe, first_whole: true };
     assert_eq!(check(&*network, &partial), Err("slot 2 is visible and was never written".to_owned()));
     let mut kept = good.clone();
-    kept.plan.keep = Some(Keep { lane: 1, positions: (2..4).into() });
+    kept.plan.retain = Some(Retain { lane: 1, positions: (2..4).into() });
     assert_eq!(check(&*network, &kept), Err("position 2 was not in the last step's drafts".to_owned()));
     run(&mut *network, &[good.of(id, &ask)]);
     assert_eq!(check(&*network, &window), Err("position 2 needs row 1, which is not live".to_owned()));

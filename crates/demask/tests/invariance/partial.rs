@@ -1,12 +1,12 @@
 //! Partly computed layers: the other rows add what was stored.
 
-use demask_step::{Drift, LayerRows, Mask, Positions, Probe, SequenceNeeds};
+use demask_step::{Drift, LayerRows, Mask, Positions, Probe, SequenceLimits};
 
 use super::{ask, assert_same, full, needs, run, subset};
 use crate::common::{Dice, devices, processor, runner, specs};
 
-fn increments(length: usize) -> SequenceNeeds {
-    SequenceNeeds { increments: true, ..needs(length, 0) }
+fn increments(length: usize) -> SequenceLimits {
+    SequenceLimits { increments: true, ..needs(length, 0) }
 }
 
 /// caches T1, T2: a partly computed step that computes everything equals a full one, bitwise, whether the rows are

@@ -3,7 +3,7 @@
 use demask_cpu::{CpuOptions, linear::Activations};
 use demask_model::{ArchSpec, Inspect, Rope};
 use demask_step::{
-    Blend, BlendWith, Drift, HeadAsk, Keep, Lanes, LayerRows, Mask, Predictions, Probe, SequenceId, SequenceNeeds,
+    Blend, BlendWith, Drift, HeadAsk, Lanes, LayerRows, Mask, Predictions, Probe, Retain, SequenceId, SequenceLimits,
     SequenceStep, StepPlan,
 };
 
@@ -17,17 +17,17 @@ const LENGTH: usize = 45;
 const LANES: usize = 2;
 
 /// Needs of a sequence of a kind.
-fn needs_of(spec: &ArchSpec, positions: usize) -> SequenceNeeds {
+fn needs_of(spec: &ArchSpec, positions: usize) -> SequenceLimits {
     let whole = spec.attention == Mask::Full;
-    SequenceNeeds { increments: whole, residual: whole, ..needs(positions, LANES) }
+    SequenceLimits { increments: whole, residual: whole, ..needs(positions, LANES) }
 }
 
 /// A step of leading positions, from one on.
 fn part(spec: &ArchSpec, dice: &mut Dice, live: std::ops::Range<u32>) -> Step {
     let tokens = live.clone().map(|_| dice.below(POISON as usize) as u32).collect();
-    let mut plan = StepPlan { visible: live.end, mask: spec.attention, ..StepPlan::default() };
+    let mut plan = StepPlan { kv_len: live.end, mask: spec.attention, ..StepPlan::default() };
     plan.predict.set_range(live.start + spec.shift as u32..live.end);
-    plan.live.set_range(live);
+    plan.query.set_range(live);
     Step { tokens, plan }
 }
 
@@ -41,7 +41,7 @@ fn script(spec: &ArchSpec) -> Vec<Step> {
     drafts.tokens.extend((0..10).map(|_| dice.below(POISON as usize) as u32));
     steps.push(drafts);
     let mut kept = part(spec, &mut dice, 40..44);
-    kept.plan.keep = Some(Keep { lane: 1, positions: (30..40).into() });
+    kept.plan.retain = Some(Retain { lane: 1, positions: (30..40).into() });
     steps.push(kept);
     if spec.attention == Mask::Full {
         let mut layers = part(spec, &mut dice, 0..44);

@@ -1,16 +1,16 @@
 //! Runs at an assumed acceptance, without a network.
 
 use demask::costs::{
-    outline::Outline,
-    rehearsal::{Assumed, explain, rehearse},
+    dry_run::{Assumed, dry_run, explain},
+    model_shape::ModelShape,
 };
 use demask::{Options, Prompt};
 
 /// Tokens of the answers: enough for chance to average out.
 const LENGTH: usize = 30_000;
 
-fn shape(name: &str) -> Outline {
-    Outline::of_shape(name.parse().unwrap(), None).unwrap()
+fn shape(name: &str) -> ModelShape {
+    ModelShape::of_shape(name.parse().unwrap(), None).unwrap()
 }
 
 fn options(decoder: &str, cache: &str, gen_length: usize) -> Options {
@@ -24,10 +24,10 @@ fn options(decoder: &str, cache: &str, gen_length: usize) -> Options {
 }
 
 /// Tokens, forwards and rows of an answer to 8 tokens.
-fn run(outline: &Outline, options: &Options, acceptance: f64) -> [f64; 3] {
+fn run(outline: &ModelShape, options: &Options, acceptance: f64) -> [f64; 3] {
     let mut session = outline.session(&Prompt::Tokens(vec![7; 8]), options).unwrap();
-    let mut stand_in = Assumed::new(outline.info(), acceptance, 1);
-    rehearse(&mut session, &mut stand_in, &mut |_, _| {}).unwrap();
+    let mut mock = Assumed::new(outline.info(), acceptance, 1);
+    dry_run(&mut session, &mut mock, &mut |_, _| {}).unwrap();
     let counts = session.counts();
     [session.generated(), counts.forwards, counts.rows].map(|count| count as f64)
 }
@@ -94,8 +94,8 @@ fn plans_of_rounds_are_explained_with_their_guesses_and_what_came_true() {
     let told = |acceptance| {
         let mut session = outline.session(&Prompt::Tokens(vec![7; 5]), &options("isd", "causal", 12)).unwrap();
         let mut lines = Vec::new();
-        let mut stand_in = Assumed::new(outline.info(), acceptance, 0);
-        explain(&mut session, &mut stand_in, &mut |line| lines.push(line), &mut |_, _| {}).unwrap();
+        let mut mock = Assumed::new(outline.info(), acceptance, 0);
+        explain(&mut session, &mut mock, &mut |line| lines.push(line), &mut |_, _| {}).unwrap();
         lines
     };
     let lines = told(1.0);

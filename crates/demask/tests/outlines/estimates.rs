@@ -4,9 +4,9 @@
 use std::{fmt::Write, fs, ops::ControlFlow, path::Path};
 
 use demask::costs::{
+    dry_run::{Assumed, ReplayError, dry_run},
     estimate::{Counting, Estimate},
-    outline::Outline,
-    rehearsal::{Assumed, ReplayError, rehearse},
+    model_shape::ModelShape,
     replay::Recorded,
 };
 use demask::{AdapterChoice, DeviceChoice, DtypeChoice, Event, Generation, Model, Opened, Options, Prompt, TraceLine};
@@ -61,12 +61,12 @@ fn options(decoder: &str, cache: &str) -> Options {
 }
 
 /// A model and its outline, with a guide if the decoder wants one.
-fn guided(name: &str, options: &Options) -> (Model, Outline) {
+fn guided(name: &str, options: &Options) -> (Model, ModelShape) {
     let open = || {
         let model = opened(name);
         if options.wants_guide() { model.guided_by(opened("demo-qwen")).unwrap() } else { model }
     };
-    (open().load(&DeviceOptions::default(), &[], &mut |_| true).unwrap(), Outline::of(open()))
+    (open().load(&DeviceOptions::default(), &[], &mut |_| true).unwrap(), ModelShape::of(open()))
 }
 
 /// Answers a prompt, and returns what was recorded on the way.
@@ -87,7 +87,7 @@ fn counting(device: &DeviceOptions) -> Counting<'_> {
 }
 
 /// Estimate of a recorded run of a model.
-fn replayed(outline: &Outline, prompt: &Prompt, options: &Options, lines: &[TraceLine]) -> Estimate {
+fn replayed(outline: &ModelShape, prompt: &Prompt, options: &Options, lines: &[TraceLine]) -> Estimate {
     // What a trace is read from.
     let mut bytes = Vec::new();
     for line in lines {
@@ -103,12 +103,18 @@ fn replayed(outline: &Outline, prompt: &Prompt, options: &Options, lines: &[Trac
 }
 
 /// Estimate of a run of assumed predictions.
-fn assumed(outline: &Outline, prompt: &Prompt, options: &Options, acceptance: f64, counting: Counting<'_>) -> Estimate {
+fn assumed(
+    outline: &ModelShape,
+    prompt: &Prompt,
+    options: &Options,
+    acceptance: f64,
+    counting: Counting<'_>,
+) -> Estimate {
     let mut session = outline.session(prompt, options).unwrap();
-    let mut stand_in = Assumed::new(outline.info(), acceptance, 0);
+    let mut mock = Assumed::new(outline.info(), acceptance, 0);
     let spec = outline.info().spec().clone();
     let found =
-        outline.estimate(spec, &mut session, counting, &mut |session, price| rehearse(session, &mut stand_in, price));
+        outline.estimate(spec, &mut session, counting, &mut |session, price| dry_run(session, &mut mock, price));
     found.unwrap()
 }
 
@@ -145,7 +151,7 @@ fn costs_with_an_adapter_are_those_of_receipts() {
         let options = options("isd", "causal");
         let mut model = open().load(&DeviceOptions::default(), &[], &mut |_| true).unwrap();
         let (answer, lines) = record(&mut model, &prompt, &options);
-        let found = replayed(&Outline::of(open()), &prompt, &options, &lines);
+        let found = replayed(&ModelShape::of(open()), &prompt, &options, &lines);
         same(&found, &answer, &choice.to_string());
         found.network.memory.weights
     });
@@ -176,7 +182,7 @@ fn same(found: &Estimate, answer: &Generation, what: &str) {
 #[test]
 fn bytes_of_forwards_are_those_of_the_network() {
     let model = load("demo-llada");
-    let outline = Outline::of(opened("demo-llada"));
+    let outline = ModelShape::of(opened("demo-llada"));
     let device = DeviceOptions::default();
     let found = assumed(&outline, &question(0), &options("static", "none"), 0.0, counting(&device));
     let modules = found.network.modules;
@@ -233,11 +239,11 @@ fn replays_follow_the_trace_on_other_weights() {
 /// A share of drafts is accepted: a forward takes 1 / (1 - share) tokens on average, where nothing limits it.
 #[test]
 fn acceptance_is_tokens_a_forward() {
-    let outline = Outline::of_shape("llada-8b".parse().unwrap(), None).unwrap();
-    let sdar = Outline::of_shape("sdar-4b".parse().unwrap(), None).unwrap();
+    let outline = ModelShape::of_shape("llada-8b".parse().unwrap(), None).unwrap();
+    let sdar = ModelShape::of_shape("sdar-4b".parse().unwrap(), None).unwrap();
     let device = device();
     let prompt = Prompt::Tokens(vec![7; 32]);
-    let tokens = |outline: &Outline, decoder: &str, cache: &str, acceptance| {
+    let tokens = |outline: &ModelShape, decoder: &str, cache: &str, acceptance| {
         let options = Options { gen_length: Some(1024), block_length: None, ..options(decoder, cache) };
         let found = assumed(outline, &prompt, &options, acceptance, counting(&device));
         assert_eq!(found.decoding.generated_tokens, 1024);
@@ -289,12 +295,12 @@ fn released(prompt: u32, response: u32) -> String {
     format!("dllm:prompt={prompt},response={response},rho=0.25,count=forwards,rows=drift")
 }
 
-fn shape(name: &str) -> Outline {
-    Outline::of_shape(name.parse().unwrap(), None).unwrap()
+fn shape(name: &str) -> ModelShape {
+    ModelShape::of_shape(name.parse().unwrap(), None).unwrap()
 }
 
 /// Operations of a step, in units of 1e12, of a published run with a cache.
-fn published(outline: &Outline, (prompt, length): Lengths, cache: &str, convention: Convention) -> f64 {
+fn published(outline: &ModelShape, (prompt, length): Lengths, cache: &str, convention: Convention) -> f64 {
     let options = Options { gen_length: Some(length), block_length: Some(length), ..options("static", cache) };
     let prompt = Prompt::Tokens(vec![7; prompt]);
     let device = device();
@@ -371,9 +377,9 @@ fn costs(like: &str, (prompt, length): Lengths, decoder: &str, cache: &str, acce
 fn autoregressive(like: &str, (prompt, length): Lengths) -> Estimate {
     let (outline, device) = (shape(like), device());
     let (spec, mut session) = outline.autoregressive(prompt, length).unwrap();
-    let mut stand_in = Assumed::new(outline.info(), 0.0, 0);
+    let mut mock = Assumed::new(outline.info(), 0.0, 0);
     let found = outline
-        .estimate(spec, &mut session, counting(&device), &mut |session, price| rehearse(session, &mut stand_in, price));
+        .estimate(spec, &mut session, counting(&device), &mut |session, price| dry_run(session, &mut mock, price));
     found.unwrap()
 }
 

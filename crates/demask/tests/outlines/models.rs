@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, fs, path::Path};
 
-use demask::costs::{outline::Outline, shapes::Like};
+use demask::costs::{model_shape::ModelShape, shapes::Like};
 use demask::{ActivationChoice, DeviceChoice, DtypeChoice, WeightChoice};
 use demask::{DeviceOptions, Footprint};
 use demask_checkpoint::{FAMILIES, Family, Holes};
@@ -10,7 +10,7 @@ use demask_cpu::isa::Tier;
 use demask_cuda::CudaOptions;
 use demask_decode::Others;
 use demask_model::{ArchSpec, Mlp};
-use demask_step::{Mask, Origin, SequenceNeeds};
+use demask_step::{Mask, Origin, SequenceLimits};
 use demask_tensor::{BlockFormat, Dtype};
 
 const INTRODUCTION: &str = "# Models
@@ -169,7 +169,7 @@ fn gigabytes(bytes: u64) -> String {
 }
 
 /// Weights and K/V of a shape in a format.
-fn needed(outline: &Outline, quantize: WeightChoice) -> Footprint {
+fn needed(outline: &ModelShape, quantize: WeightChoice) -> Footprint {
     let device = DeviceOptions {
         device: DeviceChoice::Cpu,
         dtype: DtypeChoice::Bf16,
@@ -178,7 +178,7 @@ fn needed(outline: &Outline, quantize: WeightChoice) -> Footprint {
         ..DeviceOptions::default()
     };
     let options = device.backend_options(Dtype::Bf16).unwrap();
-    let canvas = SequenceNeeds { positions: 1000, ..SequenceNeeds::default() };
+    let canvas = SequenceLimits { positions: 1000, ..SequenceLimits::default() };
     Footprint::of(outline.info().spec(), (outline.stored(), None), &options, 1, &[canvas]).unwrap()
 }
 
@@ -207,7 +207,7 @@ fn page() -> String {
     }
     page.push_str(SHAPES);
     for like in Like::all() {
-        let outline = Outline::of_shape(like, None).unwrap();
+        let outline = ModelShape::of_shape(like, None).unwrap();
         let plain = needed(&outline, WeightChoice::Plain);
         let [q8, q4] = [WeightChoice::Q8, WeightChoice::Q4].map(|choice| gigabytes(needed(&outline, choice).weights));
         let parameters = outline.info().spec().parameters() as f64 / 1e9;
@@ -217,7 +217,7 @@ fn page() -> String {
     }
     page.push_str(EXPERTS);
     for like in Like::all() {
-        let outline = Outline::of_shape(like, None).unwrap();
+        let outline = ModelShape::of_shape(like, None).unwrap();
         page.extend(experts(outline.info().spec(), like.name()).map(|line| line + "\n"));
     }
     page.push_str(FILES);

@@ -1,6 +1,6 @@
 //! Released shapes: what their configurations say of the models.
 
-use demask::costs::{outline::Outline, shapes::Like};
+use demask::costs::{model_shape::ModelShape, shapes::Like};
 use demask::{Options, Prompt, Settings};
 use demask_checkpoint::CheckpointText;
 use demask_model::{RopeScaling, expected_tensors};
@@ -70,7 +70,7 @@ fn qwen3_and_i_dlm_are_causal_and_have_a_mask_to_guess_at() {
         );
         let widths = (found.spec.layers, found.spec.hidden, found.spec.context, found.spec.tied);
         assert_eq!(widths, (layers, hidden, 40_960, tied), "{name}");
-        let outline = Outline::of_shape(name.parse().unwrap(), Some(1)).unwrap();
+        let outline = ModelShape::of_shape(name.parse().unwrap(), Some(1)).unwrap();
         assert_eq!(outline.info().family().name(), if name == "i-dlm-8b" { "I-DLM" } else { "Qwen3" });
     }
 }
@@ -118,7 +118,7 @@ fn naming_one_method_or_none_leaves_the_other_recommended() {
         ("decoder threshold", "threshold:tau=0.9, cache dual"),
     ];
     let check = |like: &str, expected: &[(&str, &str)]| {
-        let outline = Outline::of_shape(like.parse().unwrap(), Some(1)).unwrap();
+        let outline = ModelShape::of_shape(like.parse().unwrap(), Some(1)).unwrap();
         for (given, expected) in expected {
             let mut options = Options { gen_length: Some(32), ..Options::default() };
             for (name, value) in given.split(';').filter_map(|pair| pair.split_once(' ')) {
@@ -146,7 +146,7 @@ fn recommended_lengths_are_the_family_s() {
         ("sdar-4b", 128),
         ("rnd1-30b-a3b", 256),
     ] {
-        let outline = Outline::of_shape(like.parse().unwrap(), None).unwrap();
+        let outline = ModelShape::of_shape(like.parse().unwrap(), None).unwrap();
         assert_eq!(outline.info().recommended_length(), expected, "{like}");
     }
 }

@@ -10,7 +10,7 @@ use demask_cuda_emulator::{Emulator, Schedule};
 use demask_engine::NetworkCounters;
 use demask_model::{Inspect, Runner, Weights};
 use demask_step::{
-    HeadAsk, Mask, Network, OpenError, Pages, PlanError, Predictions, Prefix, SequenceId, SequenceNeeds, SequenceStep,
+    HeadAsk, Mask, Network, OpenError, Pages, PlanError, Predictions, Prefix, SequenceId, SequenceLimits, SequenceStep,
     StepPlan, TokenId,
 };
 use demask_tensor::Dtype;
@@ -105,15 +105,15 @@ impl Small {
         Self { network }
     }
 
-    fn needs(pages: usize) -> SequenceNeeds {
-        SequenceNeeds { positions: pages * PAGE, rows: 3 * PAGE, ..SequenceNeeds::default() }
+    fn needs(pages: usize) -> SequenceLimits {
+        SequenceLimits { positions: pages * PAGE, rows: 3 * PAGE, ..SequenceLimits::default() }
     }
 
     /// Runs these positions of a sequence, whatever they predict.
     fn step(&mut self, sequence: SequenceId, positions: Range<u32>) -> Result<(), PlanError> {
         let tokens = tokens(4 * PAGE);
         let mask = Mask::blocks(4);
-        let plan = StepPlan { live: positions.clone().into(), visible: positions.end, mask, ..StepPlan::default() };
+        let plan = StepPlan { query: positions.clone().into(), kv_len: positions.end, mask, ..StepPlan::default() };
         let (tokens, ask) = (&tokens[positions.start as usize..positions.end as usize], HeadAsk::default());
         let step = SequenceStep { sequence, tokens, plan: &plan, ask: &ask, blend: None };
         self.network.check(&[step])?;
@@ -128,15 +128,15 @@ impl Small {
         let sequence = self.network.open(&Self::needs(4)).unwrap();
         self.step(sequence, 0..2 * PAGE as u32).unwrap();
         // Nobody is to read what was never written.
-        self.network.publish(sequence, prefix, false);
-        assert_eq!(self.network.spare(prefix), 0, "it is held");
+        self.network.cache_prefix(sequence, prefix, false);
+        assert_eq!(self.network.touch_prefix(prefix), 0, "it is held");
         self.step(sequence, 2 * PAGE as u32..3 * PAGE as u32).unwrap();
         // What is shared is neither live nor kept again.
         for first in [0, PAGE as u32, 2 * PAGE as u32 - 4] {
             let refused = self.step(sequence, first..first + 8).unwrap_err().to_string();
             assert!(refused.ends_with("a position is live or kept whose slot is shared"), "{refused}");
         }
-        self.network.publish(sequence, prefix, false);
+        self.network.cache_prefix(sequence, prefix, false);
         self.network.close(sequence);
         assert_eq!(self.network.pages(), Pages { used: 0, free: 1, idle: 3 });
     }
@@ -148,7 +148,7 @@ fn a_full_device_gives_idle_pages_up() {
     let mut roomy = Small::new(1 << 30);
     roomy.leave();
     let taken = (1 << 30) - roomy.network.available().1;
-    let page = roomy.network.price(&Small::needs(1)).unwrap().own;
+    let page = roomy.network.memory_cost(&Small::needs(1)).unwrap().own;
     let mut small = Small::new(taken + 2 * page + page / 2);
     small.leave();
     let all = small.network.open(&Small::needs(6)).unwrap();

@@ -17,7 +17,7 @@ use demask_cpu::isa::Isa;
 use demask_decode::{CanvasSpec, Event, ModelFacts, Session, SessionOptions, StopRule};
 use demask_engine::{NetworkCounters, NetworkId, RequestError, RequestId, Scheduler};
 use demask_model::{ArchSpec, Inspect};
-use demask_step::{Mask, SequenceNeeds, TokenId};
+use demask_step::{Mask, SequenceLimits, TokenId};
 use demask_tensor::Dtype;
 
 use crate::common::{Device, runner, specs};
@@ -155,7 +155,7 @@ impl Bench {
     }
 
     fn page_bytes(&self) -> u64 {
-        let needs = SequenceNeeds { positions: PAGE, ..SequenceNeeds::default() };
-        self.scheduler.network(self.network).unwrap().price(&needs).unwrap().own
+        let needs = SequenceLimits { positions: PAGE, ..SequenceLimits::default() };
+        self.scheduler.network(self.network).unwrap().memory_cost(&needs).unwrap().own
     }
 }

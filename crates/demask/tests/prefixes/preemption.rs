@@ -9,7 +9,7 @@ use std::{
 
 use demask_decode::{Counts, Finish, ModelFacts, Session};
 use demask_engine::RequestId;
-use demask_step::{Job, SequenceNeeds, TokenId};
+use demask_step::{Job, SequenceLimits, TokenId};
 
 use super::{ALL, Bench, Finished, PAGE, commits, exactness::methods, session, tokens};
 use crate::common::Dice;
@@ -91,8 +91,8 @@ fn the_youngest_goes_on_to_the_bit() {
                 session(&bench.facts, &prompt, 5 * PAGE, method)
             };
             let mut plain = Bench::of(kind, 0);
-            let needs = SequenceNeeds { opens_with: None, ..make(&plain, 3).needs()[0].sequence.clone() };
-            let whole = plain.scheduler.network(plain.network).unwrap().price(&needs).unwrap().own;
+            let needs = SequenceLimits { opens_with: None, ..make(&plain, 3).needs()[0].sequence.clone() };
+            let whole = plain.scheduler.network(plain.network).unwrap().memory_cost(&needs).unwrap().own;
             // Two of them have room, drafts included.
             let mut bench = small(kind, prefixes, 2 * whole / plain.page_bytes());
             let firsts = [3, 4, 5];

@@ -13,7 +13,7 @@ use super::{FirstTokens, Observer, Open, Request, Wanted, message};
 use crate::{
     error::{RequestError, SubmitError},
     ids::NetworkId,
-    memory::Bill,
+    memory::Reservation,
     order::Party,
     params::Tenant,
     pieces::Pieces,
@@ -43,7 +43,7 @@ impl Request {
     }
 
     pub(crate) fn tenant(&self) -> Tenant {
-        self.class.tenant
+        self.scheduling.tenant
     }
 
     /// Returns its tag on a network, if it was ready there in this round.
@@ -65,7 +65,12 @@ impl Request {
     }
 
     /// Lets it run on open sequences; `filled` counts the leading slots of each that are filled already.
-    pub(crate) fn enter(&mut self, sequences: Vec<(NetworkId, SequenceId)>, bills: Vec<Bill>, filled: &[Position]) {
+    pub(crate) fn enter(
+        &mut self,
+        sequences: Vec<(NetworkId, SequenceId)>,
+        reservations: Vec<Reservation>,
+        filled: &[Position],
+    ) {
         let predictions = self.job.needs().iter().map(|need| {
             let mut predictions = Predictions::default();
             predictions.reserve(&need.sequence);
@@ -79,7 +84,7 @@ impl Request {
             pieces: Pieces::default(),
             room: self.job.needs().iter().map(|need| need.sequence.opens_with.unwrap_or(usize::MAX)).collect(),
             sequences,
-            bills,
+            reservations,
         };
         self.spent.networks.resize(self.on.len(), Duration::ZERO);
         self.preempted = false;
@@ -89,7 +94,7 @@ impl Request {
 
     /// Counts the bytes that its sequences have taken by now.
     pub(crate) fn count_bytes(&mut self) {
-        let taken = self.open.bills.iter().map(|bill| bill.taken).sum();
+        let taken = self.open.reservations.iter().map(|reservation| reservation.taken).sum();
         self.bytes = self.bytes.max(taken);
     }
 
@@ -99,10 +104,10 @@ impl Request {
             return None;
         }
         let short = |input: &&ForwardInput| {
-            self.open.room.get(input.sequence).is_some_and(|&room| input.plan.visible as usize > room)
+            self.open.room.get(input.sequence).is_some_and(|&room| input.plan.kv_len as usize > room)
         };
         let input = self.job.pending().requests().iter().find(short)?;
-        Some((input.sequence, input.plan.visible as usize))
+        Some((input.sequence, input.plan.kv_len as usize))
     }
 
     /// Returns whether memory for all of its positions is taken when it enters.
@@ -201,7 +206,7 @@ impl Request {
 
     /// Publishes the reusable prefixes of its sequences on a network: each the first time that there is one, and all where no
     /// forward of it follows.
-    pub(crate) fn publish<N: Network + ?Sized>(&mut self, on: NetworkId, network: &mut N, ends: bool) {
+    pub(crate) fn cache_prefixes<N: Network + ?Sized>(&mut self, on: NetworkId, network: &mut N, ends: bool) {
         let Open { sequences, published, .. } = &mut self.open;
         let sequences = sequences.iter().zip(published).enumerate();
         for (index, (&(_, sequence), published)) in
@@ -209,7 +214,7 @@ impl Request {
         {
             let prefix = self.job.reusable(index);
             if !prefix.tokens.is_empty() {
-                network.publish(sequence, prefix, ends);
+                network.cache_prefix(sequence, prefix, ends);
                 *published = true;
             }
         }
@@ -224,7 +229,7 @@ impl Request {
     pub(crate) fn filling(&self, on: NetworkId) -> impl Iterator<Item = Prefix<'_>> {
         let sequences =
             self.open.sequences.iter().enumerate().filter(move |(_, (id, _))| *id == on && self.is_filling());
-        sequences.map(|(index, _)| self.job.begins(index)).filter(|prefix| !prefix.tokens.is_empty())
+        sequences.map(|(index, _)| self.job.prefix_tokens(index)).filter(|prefix| !prefix.tokens.is_empty())
     }
 
     /// Shows it to its owner for the first time.

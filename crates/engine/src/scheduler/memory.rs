@@ -1,12 +1,12 @@
 //! Entering and memory: requests enter as far as there is memory, take more of it as they go on, and give it up to others.
 
-use demask_step::{DeviceId, Network, OpenError, OutOfMemory, Position, Prefix, Price, SequenceNeeds};
+use demask_step::{DeviceId, MemoryCost, Network, OpenError, OutOfMemory, Position, Prefix, SequenceLimits};
 
 use super::{PATIENCE, Scheduler};
 use crate::{
     error::RequestError,
     ids::NetworkId,
-    memory::{Bill, Quote, bills},
+    memory::{Reservation, SequenceCost, reservations},
     queue::{Entry, Queue},
     request::{Observer, Request},
 };
@@ -57,20 +57,20 @@ impl<N: Network + ?Sized> Scheduler<N> {
         let mut needs = request.job().needs().iter().enumerate();
         needs.any(|(index, need)| {
             let Some(&id) = request.on.get(need.network) else { return false };
-            let Some(host) = self.hosts.get(id.0).and_then(Option::as_ref) else { return false };
-            if !host.keeps_prefixes() || !self.running.iter().any(|running| running.is_filling()) {
+            let Some(state) = self.states.get(id.0).and_then(Option::as_ref) else { return false };
+            if !state.keeps_prefixes() || !self.running.iter().any(|running| running.is_filling()) {
                 return false;
             }
-            let prefix = request.job().begins(index);
+            let prefix = request.job().prefix_tokens(index);
             let mut fillers = self.running.iter().flat_map(|running| running.filling(id));
-            !prefix.tokens.is_empty() && fillers.any(|filler| host.network.gains(prefix, filler))
+            !prefix.tokens.is_empty() && fillers.any(|filler| state.network.gains(prefix, filler))
         })
     }
 
     /// Opens all sequences of a request, or none.
     fn open(&mut self, request: &mut Request) -> Result<(), RequestError> {
         for &id in &request.on {
-            match self.hosts.get(id.0).and_then(Option::as_ref).map(|host| &host.failed) {
+            match self.states.get(id.0).and_then(Option::as_ref).map(|state| &state.failed) {
                 Some(None) => {}
                 Some(Some(error)) => return Err(error.clone().into()),
                 None => return Err(RequestError::Broken("a network went away while work waited for it")),
@@ -78,16 +78,16 @@ impl<N: Network + ?Sized> Scheduler<N> {
         }
         // One that was preempted comes back when it need not be again on its own account.
         let all = request.preempted || !self.preempts;
-        let (tenant, bills) = (request.tenant(), self.bills(request, &request.on, all)?);
-        self.ledgers.check_now(&bills)?;
-        self.evict(request, &bills);
+        let (tenant, reservations) = (request.tenant(), self.reservations(request, &request.on, all)?);
+        self.budgets.check_now(&reservations)?;
+        self.evict(request, &reservations);
         let needs = request.job().needs();
         let (mut sequences, mut filled) = (Vec::with_capacity(needs.len()), Vec::<Position>::new());
         for (index, need) in needs.iter().enumerate() {
             let id = request.on[need.network];
-            let Some(host) = &mut self.hosts[id.0] else { continue };
-            let begins = if host.keeps_prefixes() { request.job().begins(index) } else { Prefix::default() };
-            match host.open(&need.sequence, begins, tenant) {
+            let Some(state) = &mut self.states[id.0] else { continue };
+            let prefix = if state.keeps_prefixes() { request.job().prefix_tokens(index) } else { Prefix::default() };
+            match state.open(&need.sequence, prefix, tenant) {
                 Ok(opened) => {
                     sequences.push((id, opened.sequence));
                     filled.push(opened.filled);
@@ -98,8 +98,8 @@ impl<N: Network + ?Sized> Scheduler<N> {
                 }
             }
         }
-        self.ledgers.pay(&bills);
-        request.enter(sequences, bills, &filled);
+        self.budgets.reserve(&reservations);
+        request.enter(sequences, reservations, &filled);
         Ok(())
     }
 
@@ -123,7 +123,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
     /// Finds the oldest running request for which `of` returns true, or the youngest: of the lowest priority, the last that came.
     fn place(&self, of: impl Fn(&Request) -> bool, youngest: bool) -> Option<usize> {
         let found = self.running.iter().enumerate().filter(|(_, request)| of(request));
-        let ages = found.map(|(place, request)| (-i64::from(request.class.priority), request.id, place));
+        let ages = found.map(|(place, request)| (-i64::from(request.scheduling.priority), request.id, place));
         let found = if youngest { ages.max() } else { ages.min() };
         found.map(|(.., place)| place)
     }
@@ -133,19 +133,20 @@ impl<N: Network + ?Sized> Scheduler<N> {
         let request = &mut self.running[place];
         let Some((sequence, positions)) = request.wants_room() else { return Ok(()) };
         let (id, name) = request.open.sequences[sequence];
-        let Some(host) = &self.hosts[id.0] else { return Ok(()) };
-        let (device, needed) = (host.device, host.network.growth(name, positions));
-        let available = self.ledgers.left(device);
+        let Some(state) = &self.states[id.0] else { return Ok(()) };
+        let (device, needed) = (state.device, state.network.growth(name, positions));
+        let available = self.budgets.left(device);
         if needed > available {
             return Err(OutOfMemory { needed, available });
         }
         self.evict_to(device, available - needed);
         let request = &mut self.running[place];
-        if let Some(host) = &mut self.hosts[id.0] {
-            request.open.room[sequence] = host.network.grow(name, positions)?.max(positions);
+        if let Some(state) = &mut self.states[id.0] {
+            request.open.room[sequence] = state.network.grow(name, positions)?.max(positions);
         }
-        if let Some(bill) = request.open.bills.iter_mut().find(|bill| bill.device == device) {
-            self.ledgers.add(bill, needed);
+        if let Some(reservation) = request.open.reservations.iter_mut().find(|reservation| reservation.device == device)
+        {
+            self.budgets.add(reservation, needed);
         }
         request.count_bytes();
         Ok(())
@@ -161,47 +162,52 @@ impl<N: Network + ?Sized> Scheduler<N> {
     }
 
     /// Makes room for a request that is about to enter: idle pages are as good as free, and go where they would not fit beside
-    /// it. The pages that it begins with itself go last, and are part of its bill.
-    fn evict(&mut self, request: &Request, bills: &[Bill]) {
-        for bill in bills {
-            let left = self.ledgers.left(bill.device);
-            let mut left = left.saturating_sub(bill.taken).saturating_sub(bill.growth);
+    /// it. The pages that it begins with itself go last, and are part of its reservation.
+    fn evict(&mut self, request: &Request, reservations: &[Reservation]) {
+        for reservation in reservations {
+            let left = self.budgets.left(reservation.device);
+            let mut left = left.saturating_sub(reservation.taken).saturating_sub(reservation.growth);
             for (index, need) in request.job().needs().iter().enumerate() {
-                if let Some(host) = &mut self.hosts[request.on[need.network].0]
-                    && host.device == bill.device
-                    && host.keeps_prefixes()
+                if let Some(state) = &mut self.states[request.on[need.network].0]
+                    && state.device == reservation.device
+                    && state.keeps_prefixes()
                 {
-                    left = left.saturating_add(host.network.spare(request.job().begins(index)));
+                    left = left.saturating_add(state.network.touch_prefix(request.job().prefix_tokens(index)));
                 }
             }
-            self.evict_to(bill.device, left);
+            self.evict_to(reservation.device, left);
         }
     }
 
     /// Evicts idle pages of a device until they take at most this number of bytes.
     fn evict_to(&mut self, device: DeviceId, mut bytes: u64) {
-        for host in self.hosts.iter_mut().flatten().filter(|host| host.device == device) {
-            bytes = bytes.saturating_sub(host.network.evict(bytes));
+        for state in self.states.iter_mut().flatten().filter(|state| state.device == device) {
+            bytes = bytes.saturating_sub(state.network.evict(bytes));
         }
     }
 
     /// Returns the memory of each device that a request takes when it is opened, and the memory that is promised to it:
     /// all that it may ever take, or a likely amount.
-    pub(super) fn bills(&self, request: &Request, on: &[NetworkId], all: bool) -> Result<Vec<Bill>, OpenError> {
-        let quote = |network: NetworkId, needs: &SequenceNeeds| {
-            let host = self.network(network)?;
-            let opening = host.price(needs);
+    pub(super) fn reservations(
+        &self,
+        request: &Request,
+        on: &[NetworkId],
+        all: bool,
+    ) -> Result<Vec<Reservation>, OpenError> {
+        let cost_of = |network: NetworkId, needs: &SequenceLimits| {
+            let model = self.network(network)?;
+            let opening = model.memory_cost(needs);
             let likely = |opens_with| opens_with + self.growths.likely(needs.positions.saturating_sub(opens_with));
             let opens_with = needs.opens_with.filter(|_| !all).map(likely);
             let promised = if needs.opens_with.is_none() {
                 opening.clone()
             } else {
-                host.price(&SequenceNeeds { opens_with, ..needs.clone() })
+                model.memory_cost(&SequenceLimits { opens_with, ..needs.clone() })
             };
-            let quote = |opening, promised: Price| Quote { network, opening, promised: promised.own };
-            Some(opening.and_then(|opening| promised.map(|promised| quote(opening, promised))))
+            let cost = |opening, promised: MemoryCost| SequenceCost { network, opening, promised: promised.own };
+            Some(opening.and_then(|opening| promised.map(|promised| cost(opening, promised))))
         };
         let needs = request.job().needs().iter();
-        bills(needs.filter_map(|need| quote(*on.get(need.network)?, &need.sequence)))
+        reservations(needs.filter_map(|need| cost_of(*on.get(need.network)?, &need.sequence)))
     }
 }

@@ -22,7 +22,7 @@ use machine::{FREE, Log, Machine, PIECE};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Class, Spent};
+use crate::{SchedulingParams, Spent};
 
 /// A scheduler over two machines that share a memory, and the test's handles to it.
 struct Bench {
@@ -75,14 +75,14 @@ impl Bench {
         Self { scheduler, on: on.to_vec(), log, clock, over: Vec::new() }
     }
 
-    fn submit(&mut self, job: Steps, class: Class) -> Result<RequestId, Refused> {
+    fn submit(&mut self, job: Steps, scheduling: SchedulingParams) -> Result<RequestId, Refused> {
         let on = self.on.clone();
-        self.submit_on(job, &on, class)
+        self.submit_on(job, &on, scheduling)
     }
 
-    fn submit_on(&mut self, job: Steps, on: &[NetworkId], class: Class) -> Result<RequestId, Refused> {
+    fn submit_on(&mut self, job: Steps, on: &[NetworkId], scheduling: SchedulingParams) -> Result<RequestId, Refused> {
         let mut request = Request::new(job);
-        request.set_class(class);
+        request.set_scheduling(scheduling);
         let refused =
             |crate::Refused { request, error }| Refused { work: Box::new(request.into_job().expect("a job")), error };
         self.scheduler.submit(request, on).map_err(refused)
@@ -182,8 +182,9 @@ proptest! {
                     name += 1;
                     let job = Steps::new(name, positions, parts, manner).growing(grows);
                     let needed = (job.needs.len() * positions) as u64;
-                    let class = Class { priority, weight: f64::from(weight), ..Class::default() };
-                    match bench.submit(job, class) {
+                    let weight = f64::from(weight);
+                    let scheduling = SchedulingParams { priority, weight, ..SchedulingParams::default() };
+                    match bench.submit(job, scheduling) {
                         Ok(id) => {
                             prop_assert!(needed <= memory);
                             ids.push(id);
@@ -239,7 +240,7 @@ proptest! {
     ) {
         let mut bench = Bench::new(u64::MAX, capacity, [usize::MAX; 2]);
         let mut known: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
-        let (mut late, mut longs): (Vec<(usize, Steps, Class)>, usize) = (Vec::new(), 0);
+        let (mut late, mut longs): (Vec<(usize, Steps, SchedulingParams)>, usize) = (Vec::new(), 0);
         for (name, (mut parts, weight, after)) in (1..).zip(jobs) {
             if !kinds {
                 for part in &mut parts {
@@ -247,15 +248,15 @@ proptest! {
                 }
             }
             let job = Steps::new(name, 1, parts.repeat(4), Manner::Good);
-            let class = Class { weight: f64::from(weight), ..Class::default() };
-            known.insert(name, (class.weight, job.largest() as f64));
+            let scheduling = SchedulingParams { weight: f64::from(weight), ..SchedulingParams::default() };
+            known.insert(name, (scheduling.weight, job.largest() as f64));
             longs += usize::from(job.parts.iter().any(|part| part.causal && part.rows > PIECE));
-            late.push((after, job, class));
+            late.push((after, job, scheduling));
         }
         for turn in 0.. {
             while let Some(place) = late.iter().position(|(after, ..)| *after <= turn) {
-                let (_, job, class) = late.swap_remove(place);
-                bench.submit(job, class).unwrap();
+                let (_, job, scheduling) = late.swap_remove(place);
+                bench.submit(job, scheduling).unwrap();
             }
             bench.step();
             if bench.scheduler.is_idle() && late.is_empty() {
@@ -293,7 +294,7 @@ proptest! {
         loop {
             for (name, (positions, steps)) in waiting.by_ref().take(2) {
                 let job = Steps::new(name as u32 + 1, positions, vec![part(0, 1, 4); steps], Manner::Good);
-                bench.submit(job, Class::default()).unwrap();
+                bench.submit(job, SchedulingParams::default()).unwrap();
             }
             let before = bench.scheduler.counters().forwards;
             let (_, seen) = bench.step();
@@ -317,18 +318,18 @@ proptest! {
 fn a_failing_device_fails_its_own_requests_once() {
     let mut bench = Bench::new(1000, 64, [usize::MAX, 3]);
     let guided = |name| Steps::new(name, 10, [part(0, 1, 4), part(1, 1, 4)].repeat(4), Manner::Good);
-    bench.submit(guided(1), Class::default()).unwrap();
-    bench.submit(plain(2, 20, 4), Class::default()).unwrap();
-    bench.submit(guided(3), Class::default()).unwrap();
+    bench.submit(guided(1), SchedulingParams::default()).unwrap();
+    bench.submit(plain(2, 20, 4), SchedulingParams::default()).unwrap();
+    bench.submit(guided(3), SchedulingParams::default()).unwrap();
     bench.run();
     let ends = [1, 2, 3].map(|name| bench.end(name).unwrap());
     assert_eq!(ends[0], "the device failed: it is on fire");
     assert_eq!(ends[1], "ok", "unguided requests outlive a dead guide");
     assert_eq!(ends[2], ends[0]);
     assert_eq!(bench.over.len(), 3);
-    let refused = bench.submit(guided(4), Class::default()).unwrap_err();
+    let refused = bench.submit(guided(4), SchedulingParams::default()).unwrap_err();
     assert_eq!((refused.work.name, refused.error.to_string().as_str()), (4, "the device failed: it is on fire"));
-    bench.submit(plain(5, 2, 4), Class::default()).unwrap();
+    bench.submit(plain(5, 2, 4), SchedulingParams::default()).unwrap();
     bench.run();
     assert_eq!(bench.end(5).unwrap(), "ok");
 }
@@ -336,8 +337,8 @@ fn a_failing_device_fails_its_own_requests_once() {
 #[test]
 fn what_waits_when_its_device_fails_ends_with_that_error() {
     let mut bench = Bench::new(10, 64, [1, usize::MAX]);
-    bench.submit(plain(1, 3, 4), Class::default()).unwrap();
-    bench.submit(plain(2, 3, 4), Class::default()).unwrap();
+    bench.submit(plain(1, 3, 4), SchedulingParams::default()).unwrap();
+    bench.submit(plain(2, 3, 4), SchedulingParams::default()).unwrap();
     bench.run();
     assert_eq!(bench.ends().into_values().collect::<Vec<_>>(), ["the device failed: it is on fire"; 2]);
 }
@@ -352,8 +353,8 @@ fn work_that_breaks_its_contract_fails_alone() {
     ] {
         let mut bench = Bench::new(1000, 64, [usize::MAX; 2]);
         let parts = vec![part(1, 1, 4), part(0, 1, 4), part(0, 1, 4)];
-        bench.submit(Steps::new(1, 10, parts, manner), Class::default()).unwrap();
-        bench.submit(plain(2, 6, 4), Class::default()).unwrap();
+        bench.submit(Steps::new(1, 10, parts, manner), SchedulingParams::default()).unwrap();
+        bench.submit(plain(2, 6, 4), SchedulingParams::default()).unwrap();
         bench.run();
         let end = bench.end(1).unwrap();
         let found = end.rsplit(": ").next().unwrap();
@@ -368,8 +369,8 @@ fn an_answer_of_another_length_fails_its_request() {
     let mut job = plain(1, 2, 4);
     // The machine answers `predict` alone.
     job.requests[0].plan.hint = (7..9).into();
-    bench.submit(job, Class::default()).unwrap();
-    bench.submit(plain(2, 2, 4), Class::default()).unwrap();
+    bench.submit(job, SchedulingParams::default()).unwrap();
+    bench.submit(plain(2, 2, 4), SchedulingParams::default()).unwrap();
     bench.run();
     assert!(bench.end(1).unwrap().ends_with("the network's answer has another length than what was asked"));
     assert_eq!(bench.end(2).unwrap(), "ok");
@@ -379,7 +380,7 @@ fn an_answer_of_another_length_fails_its_request() {
 fn work_that_can_never_fit_is_handed_back_with_both_numbers() {
     let mut bench = Bench::new(100 << 20, 64, [usize::MAX; 2]);
     let job = Steps::new(1, 200 << 20, vec![part(0, 1, 1)], Manner::Good);
-    let Refused { work, error } = bench.submit(job, Class::default()).unwrap_err();
+    let Refused { work, error } = bench.submit(job, SchedulingParams::default()).unwrap_err();
     assert_eq!(work.name, 1);
     assert_eq!(
         error.to_string(),
@@ -398,7 +399,7 @@ fn rows_are_counted_of_what_runs_and_of_what_waits() {
     };
     assert_eq!(count(&bench), (0, 0, 0));
     for name in 1..=2 {
-        bench.submit(plain(name, 1, 1), Class::default()).unwrap();
+        bench.submit(plain(name, 1, 1), SchedulingParams::default()).unwrap();
     }
     assert_eq!(count(&bench), (0, 2, 20));
     bench.step();
@@ -411,7 +412,8 @@ fn rows_are_counted_of_what_runs_and_of_what_waits() {
 fn a_weight_that_is_none_is_refused() {
     for weight in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let mut bench = Bench::new(100, 64, [usize::MAX; 2]);
-        let refused = bench.submit(plain(1, 1, 1), Class { weight, ..Class::default() }).unwrap_err();
+        let refused =
+            bench.submit(plain(1, 1, 1), SchedulingParams { weight, ..SchedulingParams::default() }).unwrap_err();
         assert_eq!(refused.error.to_string(), format!("a weight of {weight}: expected a number above 0"));
     }
 }
@@ -421,12 +423,12 @@ fn work_without_its_network_is_refused() {
     let mut bench = Bench::new(100, 64, [usize::MAX; 2]);
     let job = Steps::new(1, 10, vec![part(0, 1, 1), part(1, 1, 1)], Manner::Good);
     let on = bench.on.clone();
-    let refused = bench.submit_on(job, &on[..1], Class::default()).unwrap_err();
+    let refused = bench.submit_on(job, &on[..1], SchedulingParams::default()).unwrap_err();
     let told = "the work needs its network 1, found none or one that was removed: name a network of this scheduler";
     assert_eq!(refused.error.to_string(), told);
     bench.scheduler.remove(bench.on[1]).unwrap();
-    assert_eq!(bench.submit(*refused.work, Class::default()).unwrap_err().error.to_string(), told);
-    bench.submit(plain(2, 1, 1), Class::default()).unwrap();
+    assert_eq!(bench.submit(*refused.work, SchedulingParams::default()).unwrap_err().error.to_string(), told);
+    bench.submit(plain(2, 1, 1), SchedulingParams::default()).unwrap();
     let busy = bench.scheduler.remove(bench.on[0]).err().unwrap();
     assert_eq!(busy.open, 1, "whoever waits for it counts");
 }
@@ -434,12 +436,12 @@ fn work_without_its_network_is_refused() {
 #[test]
 fn a_stream_of_large_requests_leaves_a_small_one_half_of_the_time() {
     let mut bench = Bench::new(u64::MAX, 1000, [usize::MAX; 2]);
-    bench.submit(plain(1, 400, 32), Class::default()).unwrap();
+    bench.submit(plain(1, 400, 32), SchedulingParams::default()).unwrap();
     let mut large = None;
     let started = bench.clock.load(Ordering::Relaxed);
     for name in 2.. {
         if large.is_none_or(|id: RequestId| bench.ends().contains_key(&id.0)) {
-            large = Some(bench.submit(plain(name, 3, 1000), Class::default()).unwrap());
+            large = Some(bench.submit(plain(name, 3, 1000), SchedulingParams::default()).unwrap());
         }
         bench.step();
         if bench.end(1).is_some() {
@@ -456,7 +458,7 @@ fn shares_of_the_time_are_the_time() {
     let mut bench = Bench::new(1000, 64, [usize::MAX; 2]);
     let started = bench.clock.load(Ordering::Relaxed);
     for name in 1..4 {
-        bench.submit(plain(name, 5, name as usize * 7), Class::default()).unwrap();
+        bench.submit(plain(name, 5, name as usize * 7), SchedulingParams::default()).unwrap();
     }
     bench.run();
     let all = bench.clock.load(Ordering::Relaxed) - started;
@@ -475,12 +477,14 @@ fn tenants_share_first_however_many_requests_each_has() {
     for (weight, most) in [(1.0, 1), (4.0, 1)] {
         let mut bench = Bench::new(u64::MAX, 64, [usize::MAX; 2]);
         for name in 1..=60 {
-            bench.submit(Steps::new(name, 1, vec![part(0, 1, 40); 50], Manner::Good), Class::default()).unwrap();
+            bench
+                .submit(Steps::new(name, 1, vec![part(0, 1, 40); 50], Manner::Good), SchedulingParams::default())
+                .unwrap();
         }
         for _ in 0..7 {
             bench.step();
         }
-        let ben = Class { tenant: Tenant { id: 1, weight }, ..Class::default() };
+        let ben = SchedulingParams { tenant: Tenant { id: 1, weight }, ..SchedulingParams::default() };
         bench.submit(Steps::new(100, 1, vec![part(0, 1, 40); 20], Manner::Good), ben).unwrap();
         for _ in 0..100 {
             bench.step();
@@ -495,7 +499,7 @@ fn tenants_share_first_however_many_requests_each_has() {
         // The others go on as well, by their share.
         let others = (turns[0]..turns[19]).filter(|&at| names(&log[at]).iter().any(|&name| name != 100)).count();
         assert!(others as f64 >= 20.0 / weight - 2.0, "{others} of {turns:?}");
-        let bad = Class { tenant: Tenant { id: 1, weight: 0.0 }, ..Class::default() };
+        let bad = SchedulingParams { tenant: Tenant { id: 1, weight: 0.0 }, ..SchedulingParams::default() };
         drop(log);
         assert!(bench.submit(plain(1, 1, 1), bad).is_err());
     }
@@ -514,15 +518,15 @@ fn a_long_prompt_leaves_a_short_request_its_time() {
         let mut bench = Bench::new(u64::MAX, 5000, [usize::MAX; 2]);
         let short = 100;
         if comes_first {
-            bench.submit(plain(short, 5, 1), Class::default()).unwrap();
+            bench.submit(plain(short, 5, 1), SchedulingParams::default()).unwrap();
             bench.step();
         }
         for name in 1..=longs {
-            bench.submit(reads(name, 4000, 3), Class::default()).unwrap();
+            bench.submit(reads(name, 4000, 3), SchedulingParams::default()).unwrap();
         }
         if !comes_first {
             (0..7).for_each(|_| drop(bench.step()));
-            bench.submit(plain(short, 5, 1), Class::default()).unwrap();
+            bench.submit(plain(short, 5, 1), SchedulingParams::default()).unwrap();
         }
         let (before, started) = (rows_by_job(&bench).len(), bench.clock.load(Ordering::Relaxed));
         let ended = |bench: &Bench| bench.over.iter().any(|finished| finished.work.name == short);
@@ -550,14 +554,14 @@ fn a_long_prompt_leaves_a_short_request_its_time() {
 #[test]
 fn a_prompt_alone_is_read_in_the_longest_pieces() {
     let mut bench = Bench::new(u64::MAX, 5000, [usize::MAX; 2]);
-    bench.submit(reads(1, 5 * PIECE + 3, 1), Class::default()).unwrap();
+    bench.submit(reads(1, 5 * PIECE + 3, 1), SchedulingParams::default()).unwrap();
     bench.run();
     let rows: Vec<_> = rows_by_job(&bench).iter().map(|step| step[&1]).collect();
     assert_eq!(rows, [PIECE, PIECE, PIECE, PIECE, PIECE, 3, 1]);
     // What is no longer than a piece, or cannot be cut, is one forward.
     for job in [reads(2, PIECE, 0), plain(2, 1, 7 * PIECE)] {
         let mut bench = Bench::new(u64::MAX, 5000, [usize::MAX; 2]);
-        bench.submit(job, Class::default()).unwrap();
+        bench.submit(job, SchedulingParams::default()).unwrap();
         bench.run();
         assert_eq!(rows_by_job(&bench).len(), 1);
     }
@@ -566,7 +570,7 @@ fn a_prompt_alone_is_read_in_the_longest_pieces() {
 #[test]
 fn a_prompt_that_is_read_in_pieces_says_how_far_it_is() {
     let mut bench = Bench::new(u64::MAX, 5000, [usize::MAX; 2]);
-    bench.submit(reads(1, 2 * PIECE + 3, 1), Class::default()).unwrap();
+    bench.submit(reads(1, 2 * PIECE + 3, 1), SchedulingParams::default()).unwrap();
     let (mut told, mut over) = (Vec::new(), Vec::new());
     while !bench.scheduler.is_idle() {
         let report = &mut |request: &mut Request| {
@@ -587,7 +591,7 @@ fn a_prompt_that_is_read_in_pieces_says_how_far_it_is() {
 fn prompts_that_come_together_share_the_rows_of_a_piece() {
     let mut bench = Bench::new(u64::MAX, 5000, [usize::MAX; 2]);
     for name in 1..=4 {
-        bench.submit(reads(name, PIECE / 2 + 2, 1), Class::default()).unwrap();
+        bench.submit(reads(name, PIECE / 2 + 2, 1), SchedulingParams::default()).unwrap();
     }
     bench.run();
     let rows: Vec<usize> = rows_by_job(&bench).iter().map(|step| step.values().sum()).collect();
@@ -598,11 +602,11 @@ fn prompts_that_come_together_share_the_rows_of_a_piece() {
 #[test]
 fn a_request_that_is_given_up_between_two_pieces_leaves_nothing() {
     let mut bench = Bench::new(u64::MAX, 5000, [usize::MAX; 2]);
-    let id = bench.submit(reads(1, 4000, 3), Class::default()).unwrap();
+    let id = bench.submit(reads(1, 4000, 3), SchedulingParams::default()).unwrap();
     (0..3).for_each(|_| drop(bench.step()));
     assert!(bench.scheduler.cancel(id).is_some());
     assert_eq!(bench.scheduler.counters().leaks, 0);
-    bench.submit(reads(2, 40, 1), Class::default()).unwrap();
+    bench.submit(reads(2, 40, 1), SchedulingParams::default()).unwrap();
     bench.run();
     assert_eq!(bench.ends().into_values().collect::<Vec<_>>(), ["ok"]);
 }

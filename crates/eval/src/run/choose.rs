@@ -219,7 +219,7 @@ option = "{{ option }}"
     fn a_task_without_options_is_refused() {
         let model = Model::demo().unwrap();
         let plan = tests::plan(tasks::find("wordmath").unwrap(), problems(), &asking());
-        let refused = plan.rehearse(0, &|prompt, options| model.prepare(prompt, options)).unwrap_err().to_string();
+        let refused = plan.dry_run(0, &|prompt, options| model.prepare(prompt, options)).unwrap_err().to_string();
         let told = "task wordmath is not asked by likelihood: use `score` generate, or one of ";
         assert!(refused.starts_with(told) && refused.contains("arc-easy, arc-challenge"), "{refused}");
     }

@@ -9,7 +9,7 @@ use demask::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    Ask, Combination, ModelSpec, Plan, Rehearsed, Row,
+    Ask, Combination, DryRun, ModelSpec, Plan, Row,
     effective::{Table, values},
 };
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
 /// time, or how fast. `models` has the facts of each row's model, as [`about_model`] returns them.
 pub fn configuration(
     plan: &Plan,
-    rehearsed: &[Rehearsed],
+    dry_runs: &[DryRun],
     combinations: &[Combination],
     models: &[Map<String, Value>],
 ) -> Map<String, Value> {
@@ -36,7 +36,7 @@ pub fn configuration(
     });
     configuration.insert("tasks".to_owned(), Value::Object(tasks.collect()));
     let rows = combinations.iter().map(|combination| {
-        let asks = plan.rows[combination.row].asks.iter().zip(&rehearsed[combination.row].settings);
+        let asks = plan.rows[combination.row].asks.iter().zip(&dry_runs[combination.row].settings);
         let asks = plan.tasks.iter().zip(asks);
         let asks: Map<String, Value> =
             asks.map(|(task, (ask, settings))| (task.name.clone(), asked(ask, settings, combination.seed))).collect();
@@ -108,7 +108,7 @@ fn hexadecimal(number: u64) -> String {
 /// [`about_model`] returns them.
 pub fn outline(
     plan: &Plan,
-    rehearsed: &[Rehearsed],
+    dry_runs: &[DryRun],
     combinations: &[Combination],
     models: &[Map<String, Value>],
 ) -> Outline {
@@ -127,7 +127,7 @@ pub fn outline(
     });
     let others = others(plan);
     let runs = plan.rows.iter().enumerate().map(|(index, row)| {
-        let asks = plan.tasks.iter().zip(row.asks.iter().zip(&rehearsed[index].settings));
+        let asks = plan.tasks.iter().zip(row.asks.iter().zip(&dry_runs[index].settings));
         let asked = asks.map(|(task, (ask, settings))| {
             let (early_stop, settings) = (ask.options.stops_early(), settings.clone());
             let (style, shots, metric) = (ask.wording().to_owned(), ask.shots.count(), ask.metric().to_owned());
@@ -137,7 +137,7 @@ pub fn outline(
             let of_row = combinations.iter().filter(move |one| one.row == index && one.again == again);
             of_row.map(|combination| combination.label.clone()).collect()
         };
-        let label = rehearsed[index].label.clone();
+        let label = dry_runs[index].label.clone();
         RunInfo {
             records: own(false),
             again: own(true),

@@ -136,8 +136,8 @@ mod tests {
         let options = Options { temperature: Some(0.5), no_early_stop: Some(true), ..Options::default() };
         let plan =
             tests::plan(tasks::find("wordmath").unwrap(), tests::two(), &Asking { options, ..Asking::default() });
-        let rehearsed = plan.rehearse(0, &|prompt, options| model.prepare(prompt, options)).unwrap();
-        let table = &rehearsed.settings[0];
+        let dry_run = plan.dry_run(0, &|prompt, options| model.prepare(prompt, options)).unwrap();
+        let table = &dry_run.settings[0];
         let told = |name: &str| (table[name].value.to_string(), table[name].from);
         for (name, value, from) in [
             ("temperature", "0.5", From::Flag),

@@ -10,11 +10,11 @@ mod changes;
 mod choose;
 mod configuration;
 mod dev;
+mod dry_run;
 mod effective;
 mod file;
 mod made;
 mod plan;
-mod rehearse;
 mod spec;
 mod store;
 mod together;
@@ -37,10 +37,10 @@ pub use changes::Changes;
 pub use configuration::{about_model, configuration, fingerprint, outline};
 pub use demask_settings::toml::FileError;
 pub use dev::DevItems;
+pub use dry_run::{DryRun, Prepare, needs};
 pub use effective::{Effective, From, Table, names as setting_names};
 pub use made::{Call, MadeBy, RanOn};
 pub use plan::{Ask, Choosing, Means, Plan, Row, TaskPlan};
-pub use rehearse::{Prepare, Rehearsed, needs};
 pub use spec::{Answering, AskOptions, Asking, Heading, ModelSpec, RowSpec, RunOptions, Spec, TaskSpec, task};
 pub use store::{CONFIGURATION, Peaks, RESULTS, Store, StoreError, read_made, read_records};
 pub use together::together;
@@ -172,9 +172,9 @@ impl Combination {
     ///
     /// # Errors
     /// If two are the same.
-    pub fn all(plan: &Plan, rehearsed: &[Rehearsed]) -> Result<Vec<Self>, RunError> {
+    pub fn all(plan: &Plan, dry_runs: &[DryRun]) -> Result<Vec<Self>, RunError> {
         let mut all: Vec<Self> = Vec::new();
-        for (index, (row, Rehearsed { label, .. })) in plan.rows.iter().zip(rehearsed).enumerate() {
+        for (index, (row, DryRun { label, .. })) in plan.rows.iter().zip(dry_runs).enumerate() {
             let again = plan.runs_again(index).then(|| (format!("{label}{AGAIN}"), row.seeds[0], true));
             let seeds = row.seeds.iter().map(|&seed| {
                 let label = if row.seeds.len() > 1 { format!("{label}, seed={seed}") } else { label.clone() };

@@ -30,8 +30,8 @@ pub fn run_all(
 ) -> (Result<Made, RunError>, Store) {
     let rows: Vec<usize> = (0..plan.rows.len()).collect();
     let prepare = |prompt: &_, options: &_| model.prepare(prompt, options);
-    let rehearsed: Vec<Rehearsed> = rows.iter().map(|&row| plan.rehearse(row, &prepare).unwrap()).collect();
-    let combinations = Combination::all(plan, &rehearsed).unwrap();
+    let dry_runs: Vec<DryRun> = rows.iter().map(|&row| plan.dry_run(row, &prepare).unwrap()).collect();
+    let combinations = Combination::all(plan, &dry_runs).unwrap();
     let mut store = Store::nowhere();
     let runs = Runs { plan, combinations: &combinations, width, permission: None, part: None };
     let made = run(&[(model, &rows)], runs, &mut store, observer);
@@ -65,9 +65,9 @@ fn an_item_that_is_too_long_is_a_record_and_the_others_go_on() {
     let plan = sums(&questions);
     let (made, store) = run_all(&mut model, &plan, 2, &mut |_| ControlFlow::Continue(()));
     assert_eq!((made.unwrap().items, store.records().len()), (4, 4));
-    let rehearsed = [plan.rehearse(0, &|prompt, options| model.prepare(prompt, options)).unwrap()];
-    let combinations = Combination::all(&plan, &rehearsed).unwrap();
-    let evaluation = outline(&plan, &rehearsed, &combinations, &[]).evaluation(store.records(), None, &Peaks::new());
+    let dry_runs = [plan.dry_run(0, &|prompt, options| model.prepare(prompt, options)).unwrap()];
+    let combinations = Combination::all(&plan, &dry_runs).unwrap();
+    let evaluation = outline(&plan, &dry_runs, &combinations, &[]).evaluation(store.records(), None, &Peaks::new());
     let records = &evaluation.runs[0].records;
     let failures: Vec<_> = records.iter().map(|record| record.verdict.failure.clone()).collect();
     let told = failures[1].as_deref().unwrap();
@@ -85,7 +85,7 @@ fn an_item_that_is_too_long_is_a_record_and_the_others_go_on() {
 fn a_task_whose_items_are_all_too_long_is_refused_before_it_runs() {
     let model = Model::demo().unwrap();
     let questions = ["7".repeat(model.info().facts().context + 1)];
-    let refused = sums(&questions).rehearse(0, &|prompt, options| model.prepare(prompt, options)).unwrap_err();
+    let refused = sums(&questions).dry_run(0, &|prompt, options| model.prepare(prompt, options)).unwrap_err();
     assert!(refused.to_string().contains("exceed the model's context"), "{refused}");
     assert!(refused.is_usage());
 }

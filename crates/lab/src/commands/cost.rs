@@ -1,14 +1,14 @@
 //! `demask-lab cost`: what answers take, known without weights.
 
 use crate::{measuring::Ceilings, pictures};
-use demask::costs::{Costs, Predicted, Subject, outline::Outline};
+use demask::costs::{Costs, Predicted, Subject, model_shape::ModelShape};
 use demask::{Mask, Options};
 use serde::Serialize;
 
 use crate::{
     args::CostArgs,
     assumed::{check_acceptance, share},
-    cost::{convention, outline, recorded},
+    cost::{convention, recorded, shape},
     exit::usage,
     output,
     settings::{Settings, generate_options, guide, refuse_deadline},
@@ -42,7 +42,7 @@ pub fn run(settings: &Settings, args: &CostArgs) -> anyhow::Result<()> {
     if args.like.is_some() && settings.names_model {
         return Err(usage("found --like and --model, expected one of them: omit the other"));
     }
-    let outline = outline(args.like.as_deref(), &settings.source, guide.as_ref(), settings.screen)?;
+    let shape = shape(args.like.as_deref(), &settings.source, guide.as_ref(), settings.screen)?;
     let replay = args.replay.as_deref().map(recorded).transpose()?;
     let recorded_length = replay.as_ref().map(|replay| replay.prompt_tokens);
     let prompt_length = args.prompt_length.or(recorded_length).unwrap_or(PROMPT_LENGTH);
@@ -50,9 +50,9 @@ pub fn run(settings: &Settings, args: &CostArgs) -> anyhow::Result<()> {
         return Err(usage("--prompt-length is 0, expected at least 1"));
     }
     let subject =
-        Subject { outline: &outline, options: &options, device: settings.asked(), convention, seed: settings.seed };
+        Subject { shape: &shape, options: &options, device: settings.asked(), convention, seed: settings.seed };
     if acceptance.is_some() {
-        check_acceptance(outline.info(), settings.seed, || subject.session(prompt_length))?;
+        check_acceptance(shape.info(), settings.seed, || subject.session(prompt_length))?;
     }
     let predicted = match &replay {
         Some(replay) => Predicted::Recorded(replay),
@@ -67,7 +67,7 @@ pub fn run(settings: &Settings, args: &CostArgs) -> anyhow::Result<()> {
         (None, None) => hoped(&subject, prompt_length, settings.seed)?,
         _ => None,
     };
-    let beside = Beside { hoped, machine: machine(settings, &outline) };
+    let beside = Beside { hoped, machine: machine(settings, &shape) };
     if settings.screen.json {
         output::json(&Report { costs: &costs, beside: &beside })
     } else {
@@ -87,7 +87,7 @@ struct Report<'a> {
 /// Returns the costs at a published acceptance, or at the best; none where predictions change nothing.
 fn hoped(subject: &Subject<'_>, prompt_length: usize, seed: u64) -> anyhow::Result<Option<Hoped>> {
     let session = || subject.session(prompt_length);
-    let info = subject.outline.info();
+    let info = subject.shape.info();
     if check_acceptance(info, seed, session).is_err() {
         return Ok(None);
     }
@@ -99,9 +99,9 @@ fn hoped(subject: &Subject<'_>, prompt_length: usize, seed: u64) -> anyhow::Resu
 }
 
 /// Measures the machine; none where it is not this one, or where there is too little memory for it.
-fn machine(settings: &Settings, outline: &Outline) -> Option<Machine> {
+fn machine(settings: &Settings, shape: &ModelShape) -> Option<Machine> {
     let device = settings.device().ok()?;
-    let Ceilings { tflops, gbs } = Ceilings::of(&device, outline.main_dtype()).ok()?;
+    let Ceilings { tflops, gbs } = Ceilings::of(&device, shape.main_dtype()).ok()?;
     Some(Machine { tflops, gbs: gbs? })
 }
 

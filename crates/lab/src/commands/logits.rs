@@ -6,7 +6,7 @@ use anyhow::Context;
 use demask::Error;
 use demask::ModelInfo;
 use demask_model::Inspection;
-use demask_step::{Mask, Need, TokenId};
+use demask_step::{Mask, SequenceSpec, TokenId};
 use safetensors::{Dtype, View, tensor::TensorView};
 use serde_json::json;
 
@@ -31,7 +31,7 @@ pub fn run(settings: &Settings, args: &LogitsArgs) -> anyhow::Result<()> {
     let opened = settings.source.open(settings.screen)?;
     lines.iter().try_for_each(|tokens| check(opened.info(), tokens))?;
     // One after the other: the longest has room for all.
-    let longest = lines.iter().map(Vec::len).max().map(|length| Need::from(Inspection::needs(length)));
+    let longest = lines.iter().map(Vec::len).max().map(|length| SequenceSpec::from(Inspection::needs(length)));
     let model = load(opened, device, longest.as_slice(), settings.screen)?;
     let mask = forced.unwrap_or(model.info().facts().mask);
     let mut tensors = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! Lowering of plans to rows: pure integer code, the only place where a position becomes a row.
 
 use demask_step::{
-    BlendWith, Cost, Drift, Judged, Lanes, LayerRows, Positions, Predictions, SequenceNeeds, SequenceStep, room,
+    BlendWith, Cost, Drift, Lanes, LayerRows, Positions, Predictions, SequenceLimits, SequenceStep, TokenScore, room,
 };
 use demask_tensor::{
     BlendRows, HeadOutput, HeadRow, Launch, NO_ROW, PAGE, PageCopy, ProbeLaunch, Rows, Segment, SlotCopy,
@@ -54,7 +54,7 @@ impl Default for Lowered {
 
 impl Lowered {
     /// Makes room for steps of this many sequences, one of them with these needs.
-    pub(crate) fn reserve(&mut self, sequences: usize, needs: &SequenceNeeds) {
+    pub(crate) fn reserve(&mut self, sequences: usize, needs: &SequenceLimits) {
         reserve_touched(&mut self.touched, needs.positions);
         self.parts.resize_with(sequences.max(self.parts.len()), Part::default);
         for part in &mut self.parts {
@@ -180,8 +180,8 @@ impl Lowered {
                 take(row.is_some(), wanted.top, &mut top, |at| {
                     predictions.top.push(at.map_or((demask_step::NO_TOKEN, 0.0), |at| output.top[at]));
                 });
-                take(row.is_some(), wanted.judge_width, &mut judged, |at| {
-                    predictions.judged.push(at.map_or(Judged::NONE, |at| output.judged[at]));
+                take(row.is_some(), wanted.score_width, &mut judged, |at| {
+                    predictions.scores.push(at.map_or(TokenScore::NONE, |at| output.scores[at]));
                 });
                 take(row.is_some(), if wanted.logits { vocabulary } else { 0 }, &mut logits, |at| {
                     predictions.logits.push(at.map_or(f32::NEG_INFINITY, |at| output.logits[at]));
@@ -202,7 +202,7 @@ fn take(asked: bool, width: usize, next: &mut usize, mut put: impl FnMut(Option<
 /// Ids, positions, slots, limits, page tables, copies of all lanes of one step.
 fn lower_rows(step: &SequenceStep<'_>, sequence: &Sequence, touched: &mut Vec<u32>, launch: &mut Launch) {
     let plan = step.plan;
-    if let Some(keep) = &plan.keep {
+    if let Some(keep) = &plan.retain {
         for position in keep.positions.iter() {
             let page = sequence.overlay_page(&sequence.touched, keep.lane as usize, position / PAGE as u32);
             if let Some(page) = page {
@@ -212,8 +212,8 @@ fn lower_rows(step: &SequenceStep<'_>, sequence: &Sequence, touched: &mut Vec<u3
         }
     }
     let drafts = matches!(plan.lanes, Lanes::Drafts(_));
-    touched_pages(&plan.live, touched);
-    let visible_pages = (plan.visible as usize).div_ceil(PAGE);
+    touched_pages(&plan.query, touched);
+    let visible_pages = (plan.kv_len as usize).div_ceil(PAGE);
     for lane in 0..plan.lanes.count() {
         let table_start = launch.tables.len() as u32;
         for (index, &page) in sequence.pages[..visible_pages].iter().enumerate() {
@@ -224,13 +224,13 @@ fn lower_rows(step: &SequenceStep<'_>, sequence: &Sequence, touched: &mut Vec<u3
             }
         }
         let first_row = launch.len() as u32;
-        let tokens = &step.tokens[lane * plan.live.len()..][..plan.live.len()];
-        for (position, &token) in plan.live.iter().zip(tokens) {
+        let tokens = &step.tokens[lane * plan.query.len()..][..plan.query.len()];
+        for (position, &token) in plan.query.iter().zip(tokens) {
             let page = launch.tables[table_start as usize + position as usize / PAGE];
             launch.ids.push(token);
             launch.positions.push(position);
             launch.slots.push(page * PAGE as u32 + position % PAGE as u32);
-            launch.limits.push(plan.mask.limit(position, plan.visible));
+            launch.limits.push(plan.mask.limit(position, plan.kv_len));
         }
         let rows = first_row..launch.len() as u32;
         launch.segments.push(Segment { rows, table: table_start..launch.tables.len() as u32 });
@@ -262,12 +262,12 @@ fn lower_layers(step: &SequenceStep<'_>, sequence: &Sequence, first_row: u32, la
 
 /// Head rows of one step.
 fn lower_head(spec: &ArchSpec, step: &SequenceStep<'_>, index: usize, part: &mut Part, launch: &mut Launch) {
-    let (plan, ask, width) = (step.plan, step.ask, step.ask.wanted.judge_width);
+    let (plan, ask, width) = (step.plan, step.ask, step.ask.wanted.score_width);
     part.positions.set_union(&[&plan.predict, &plan.must, &plan.hint]);
     part.answers.clear();
     launch.head.requests.push(ask.wanted.clone());
     for lane in 0..plan.lanes.count() {
-        let before = lane * plan.live.len();
+        let before = lane * plan.query.len();
         for (rank, position) in part.positions.iter().enumerate() {
             let Some(Predictor { rank: row, .. }) = Asked::from(step).predictor(spec, lane, position) else {
                 part.answers.push(NO_ROW);
@@ -280,7 +280,7 @@ fn lower_head(spec: &ArchSpec, step: &SequenceStep<'_>, index: usize, part: &mut
                 key: ask.key(lane, position),
             });
             let judged = (lane * part.positions.len() + rank) * width;
-            launch.head.judge.extend_from_slice(&ask.judge[judged..judged + width]);
+            launch.head.score.extend_from_slice(&ask.score[judged..judged + width]);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Lowering worked out by hand.
 
 use demask_step::{
-    Blend, BlockRules, HeadAsk, HeadRequest, Keep, Mask, Probe, SequenceId, SequenceNeeds, StepPlan, random,
+    Blend, BlockRules, HeadAsk, HeadRequest, Mask, Probe, Retain, SequenceId, SequenceLimits, StepPlan, random,
 };
 
 use super::*;
@@ -32,9 +32,9 @@ fn spec(shift: usize) -> ArchSpec {
 }
 
 /// A sequence of 70 positions on the pages 5, 3, 8, with two drafts of up to two pages each.
-fn sequence(needs: &SequenceNeeds) -> Sequence {
+fn sequence(needs: &SequenceLimits) -> Sequence {
     let needs =
-        SequenceNeeds { positions: 70, rows: 140, drafts: 2, draft_span: 20, predictions: 140, ..needs.clone() };
+        SequenceLimits { positions: 70, rows: 140, drafts: 2, draft_span: 20, predictions: 140, ..needs.clone() };
     let mut sequence = Sequence::new(needs);
     sequence.pages = vec![5, 3, 8];
     sequence.draft_pages = vec![10, 11, 12, 13];
@@ -58,8 +58,8 @@ fn step<'a>(tokens: &'a [u32], plan: &'a StepPlan, ask: &'a HeadAsk) -> Sequence
 
 fn plan(live: &[u32], visible: u32, predict: &[u32]) -> StepPlan {
     StepPlan {
-        live: live.iter().copied().collect(),
-        visible,
+        query: live.iter().copied().collect(),
+        kv_len: visible,
         predict: predict.iter().copied().collect(),
         ..StepPlan::default()
     }
@@ -69,7 +69,7 @@ fn plan(live: &[u32], visible: u32, predict: &[u32]) -> StepPlan {
 fn canvas_rows_follow_the_page_table() {
     let plan = StepPlan { mask: Mask::blocks(4), ..plan(&[0, 31, 32, 69], 70, &[31]) };
     let found =
-        lower(&spec(0), &[step(&[1, 2, 3, 4], &plan, &HeadAsk::default())], &[sequence(&SequenceNeeds::default())]);
+        lower(&spec(0), &[step(&[1, 2, 3, 4], &plan, &HeadAsk::default())], &[sequence(&SequenceLimits::default())]);
     let launch = &found.launch;
     assert_eq!(launch.ids, [1, 2, 3, 4]);
     assert_eq!(launch.positions, [0, 31, 32, 69]);
@@ -83,11 +83,11 @@ fn canvas_rows_follow_the_page_table() {
 
 #[test]
 fn drafts_read_shared_pages_and_write_their_own() {
-    let mut sequence = sequence(&SequenceNeeds::default());
+    let mut sequence = sequence(&SequenceLimits::default());
     touched_pages(&(30..34).into(), &mut sequence.touched);
     let mut plan = plan(&[30, 31, 32, 33], 64, &[31, 33]);
     plan.lanes = Lanes::Drafts(2);
-    plan.keep = Some(Keep { lane: 1, positions: [31, 33].into_iter().collect() });
+    plan.retain = Some(Retain { lane: 1, positions: [31, 33].into_iter().collect() });
     let tokens = [1, 2, 3, 4, 5, 6, 7, 8];
     let found = lower(&spec(0), &[step(&tokens, &plan, &HeadAsk::default())], &[sequence]);
     let launch = &found.launch;
@@ -109,22 +109,22 @@ fn drafts_read_shared_pages_and_write_their_own() {
 fn shifted_models_read_the_row_before_and_lanes_skip_what_they_hold() {
     let mut plan = plan(&[9, 10, 11], 20, &[10, 11]);
     plan.must = [12].into_iter().collect();
-    let wanted = HeadRequest { judge_width: 1, ..HeadRequest::default() };
-    let ask = HeadAsk { wanted, only_where: Some(99), states: vec![40], judge: vec![7, 8, 9], ..HeadAsk::default() };
-    let found = lower(&spec(1), &[step(&[1, 99, 2], &plan, &ask)], &[sequence(&SequenceNeeds::default())]);
+    let wanted = HeadRequest { score_width: 1, ..HeadRequest::default() };
+    let ask = HeadAsk { wanted, only_where: Some(99), states: vec![40], score: vec![7, 8, 9], ..HeadAsk::default() };
+    let found = lower(&spec(1), &[step(&[1, 99, 2], &plan, &ask)], &[sequence(&SequenceLimits::default())]);
     // 10 is masked and read from row 9; 11 holds token 2; 12 is not live, so nothing says that it is held.
     let rows: Vec<u32> = found.launch.head.rows.iter().map(|head| head.row).collect();
     assert_eq!(rows, [0, 2]);
-    assert_eq!(found.launch.head.judge, [7, 9]);
+    assert_eq!(found.launch.head.score, [7, 9]);
     assert_eq!(found.launch.head.rows[0].key, random::key(0, random::Use::Token, 10, 40));
     let in_order = HeadAsk { in_order: true, ..ask.clone() };
-    let ordered = lower(&spec(1), &[step(&[1, 99, 2], &plan, &in_order)], &[sequence(&SequenceNeeds::default())]);
+    let ordered = lower(&spec(1), &[step(&[1, 99, 2], &plan, &in_order)], &[sequence(&SequenceLimits::default())]);
     assert_eq!(ordered.launch.head.rows[0].key, random::key(0, random::Use::Token, 10, 10), "whatever the lane holds");
-    let judged = |rank, log_probability, best| Judged { rank, log_probability, best };
+    let judged = |rank, log_probability, best| TokenScore { rank, log_probability, best };
     let output = HeadOutput {
         tokens: vec![50, 51],
         confidence: vec![0.5, 0.25],
-        judged: vec![judged(1, -1.0, 0.5), judged(2, -2.0, 0.25)],
+        scores: vec![judged(1, -1.0, 0.5), judged(2, -2.0, 0.25)],
         ..HeadOutput::default()
     };
     let mut answers = [Predictions::default()];
@@ -132,20 +132,21 @@ fn shifted_models_read_the_row_before_and_lanes_skip_what_they_hold() {
     assert_eq!(answers[0].positions.as_slice(), [10, 11, 12]);
     assert_eq!(answers[0].tokens, [50, demask_step::NO_TOKEN, 51]);
     assert_eq!(answers[0].confidence, [0.5, f32::NEG_INFINITY, 0.25]);
-    assert_eq!(answers[0].judged.iter().map(|judged| judged.rank).collect::<Vec<_>>(), [1, u32::MAX, 2]);
+    assert_eq!(answers[0].scores.iter().map(|judged| judged.rank).collect::<Vec<_>>(), [1, u32::MAX, 2]);
 }
 
 #[test]
 fn position_zero_predicts_itself_in_shifted_models() {
     let plan = plan(&[0, 1], 2, &[0, 1]);
-    let found = lower(&spec(1), &[step(&[99, 99], &plan, &HeadAsk::default())], &[sequence(&SequenceNeeds::default())]);
+    let found =
+        lower(&spec(1), &[step(&[99, 99], &plan, &HeadAsk::default())], &[sequence(&SequenceLimits::default())]);
     assert_eq!(found.launch.head.rows.iter().map(|head| head.row).collect::<Vec<_>>(), [0, 0]);
     assert_eq!(found.launch.last, [0]);
 }
 
 #[test]
 fn partly_computed_steps_name_their_rows() {
-    let needs = SequenceNeeds { increments: true, ..SequenceNeeds::default() };
+    let needs = SequenceLimits { increments: true, ..SequenceLimits::default() };
     let whole = plan(&[0, 1], 2, &[1]);
     let mut partial = plan(&[4, 5, 6, 7, 8], 12, &[6]);
     partial.layers = LayerRows::Partial {
@@ -155,7 +156,7 @@ fn partly_computed_steps_name_their_rows() {
     };
     let ask = HeadAsk::default();
     let batch = [step(&[1, 2], &whole, &ask), step(&[1, 2, 3, 4, 5], &partial, &ask)];
-    let found = lower(&spec(0), &batch, &[sequence(&SequenceNeeds::default()), sequence(&needs)]);
+    let found = lower(&spec(0), &batch, &[sequence(&SequenceLimits::default()), sequence(&needs)]);
     let launch = &found.launch;
     assert!(launch.partial && found.lowered.first_whole);
     assert_eq!(launch.fixed, [0, 1, 2]);
@@ -168,14 +169,14 @@ fn partly_computed_steps_name_their_rows() {
 
 #[test]
 fn guidance_points_at_the_other_sequence_and_its_slot() {
-    let needs = SequenceNeeds { residual: true, ..SequenceNeeds::default() };
+    let needs = SequenceLimits { residual: true, ..SequenceLimits::default() };
     let conditional = plan(&[3, 4], 5, &[4]);
     let unconditional = plan(&[0, 1, 2, 3, 4], 5, &[]);
     let ask = HeadAsk::default();
     let blend = Some(Blend { scale: 2.0, with: BlendWith::Behind(1) });
     let batch =
         [SequenceStep { blend, ..step(&[1, 2], &conditional, &ask) }, step(&[1, 2, 3, 4, 5], &unconditional, &ask)];
-    let found = lower(&spec(0), &batch, &[sequence(&needs), sequence(&SequenceNeeds::default())]);
+    let found = lower(&spec(0), &batch, &[sequence(&needs), sequence(&SequenceLimits::default())]);
     assert_eq!(found.launch.head.blends, [BlendRows { head_row: 0, other: 6, scale: 2.0, slot: 5 * 32 + 4 }]);
     assert_eq!(found.launch.last, [1, 6]);
 }
@@ -185,14 +186,14 @@ fn guidance_points_at_the_other_sequence_and_its_slot() {
 fn caches_x9_costs_follow_the_formula() {
     let spec = spec(0);
     let ask = HeadAsk::default();
-    let needs = SequenceNeeds { increments: true, ..SequenceNeeds::default() };
+    let needs = SequenceLimits { increments: true, ..SequenceLimits::default() };
     let (d, q, kv, f, v) = (8.0, 8.0, 4.0, 16.0, 100.0);
     let c = 2.0 * (2.0 * d * q + 2.0 * d * kv + 3.0 * d * f);
     let attention = |rows: f64, keys: f64| 4.0 * q * rows * keys;
 
     let full = plan(&[0, 1, 2, 3, 4, 5], 6, &[4, 5]);
     let tokens = [1; 6];
-    let found = lower(&spec, &[step(&tokens, &full, &ask)], &[sequence(&SequenceNeeds::default())]);
+    let found = lower(&spec, &[step(&tokens, &full, &ask)], &[sequence(&SequenceLimits::default())]);
     let last = 6.0 * 4.0 * d * kv + 2.0 * (c - 4.0 * d * kv) + attention(2.0, 6.0);
     let head = 2.0 * d * v * 2.0;
     assert_eq!(found.lowered.parts[0].cost.flops(), 6.0 * c + attention(6.0, 6.0) + last + head);

@@ -123,7 +123,7 @@ fn leaves_go_first_and_those_used_longest_ago_before_others() {
     }
     assert_eq!(index.idle_pages(), 7);
     // Of what is asked for now nothing goes before everything else is gone.
-    assert_eq!(index.spare(prefix(&[1, 2, 3], CAUSAL), usize::MAX), 3);
+    assert_eq!(index.touch_prefix(prefix(&[1, 2, 3], CAUSAL), usize::MAX), 3);
     let evicted: Vec<u32> = std::iter::from_fn(|| index.evict()).flatten().collect();
     assert_eq!(evicted, [22, 32, 31, 30, 12, 11, 10]);
     assert_eq!((index.idle_pages(), index.by_edge.len(), index.leaves.len()), (0, 0, 0));

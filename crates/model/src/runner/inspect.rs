@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use demask_step::{
     DeviceError, DeviceId, HeadRequest, Mask, MemoryMeter, Network, OpenError, OutOfMemory, PlanError, Positions,
-    SequenceId, SequenceNeeds, SequenceStep, StepPlan,
+    SequenceId, SequenceLimits, SequenceStep, StepPlan,
 };
 use demask_tensor::{Backend, HeadRow, PartSeconds, Segment, Stage};
 
@@ -76,8 +76,8 @@ pub struct Inspection {
 
 impl Inspection {
     /// Needs of a forward over a number of tokens.
-    pub fn needs(rows: usize) -> SequenceNeeds {
-        SequenceNeeds { positions: rows, rows, predictions: rows, logits: true, ..SequenceNeeds::default() }
+    pub fn needs(rows: usize) -> SequenceLimits {
+        SequenceLimits { positions: rows, rows, predictions: rows, logits: true, ..SequenceLimits::default() }
     }
 }
 
@@ -106,10 +106,10 @@ impl<B: Backend> Runner<B> {
         watcher: Option<&mut Watcher<'_>>,
     ) -> Result<(), InspectError> {
         let rows = tokens.len();
-        let needs = SequenceNeeds { logits, ..Inspection::needs(rows) };
+        let needs = SequenceLimits { logits, ..Inspection::needs(rows) };
         let id = self.open(&needs)?;
-        let mut plan = StepPlan { visible: rows as u32, mask, ..Default::default() };
-        plan.live.set_range(0..rows as u32);
+        let mut plan = StepPlan { kv_len: rows as u32, mask, ..Default::default() };
+        plan.query.set_range(0..rows as u32);
         let ask = HeadRequest { logits, ..HeadRequest::default() }.into();
         let step = SequenceStep { sequence: id, tokens, plan: &plan, ask: &ask, blend: None };
         let looked = self.check(&[step]).map_err(InspectError::from).and_then(|()| {

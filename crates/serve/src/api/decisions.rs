@@ -5,7 +5,7 @@ use std::{future::poll_fn, sync::Arc};
 
 use axum::response::Response;
 use bytes::Bytes;
-use demask::{Class, Decisions, Prompt, Question, RequestHandle};
+use demask::{Decisions, Prompt, Question, RequestHandle, SchedulingParams};
 use serde_json::{Value, json};
 
 use super::{common::check_model, completions, responses};
@@ -114,8 +114,8 @@ fn read(service: &Arc<Inner>, mut entry: Entry, body: &Bytes) -> Result<Deciding
     fields.finish()?;
     let mut places = entry.places()?;
     places.grow(1)?;
-    let class = Class { tenant: entry.tenant(), ..Class::default() };
-    let submitted = service.handle.submit_decisions(&prompt, &questions, class, salt.as_deref());
+    let scheduling = SchedulingParams { tenant: entry.tenant(), ..SchedulingParams::default() };
+    let submitted = service.handle.submit_decisions(&prompt, &questions, scheduling, salt.as_deref());
     let answer = submitted.map_err(|error| match Refusal::from(error) {
         refusal if refusal.param.as_deref() == Some(PROMPT) => Refusal { param: Some(named.to_owned()), ..refusal },
         refusal => refusal,

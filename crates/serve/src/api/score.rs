@@ -4,7 +4,7 @@ use std::{collections::HashMap, future::poll_fn, sync::Arc};
 
 use axum::response::Response;
 use bytes::Bytes;
-use demask::{Class, LikelihoodOptions, Prompt, TokenId};
+use demask::{LikelihoodOptions, Prompt, SchedulingParams, TokenId};
 use serde_json::Value;
 
 use super::{common::check_model, completions};
@@ -94,12 +94,13 @@ fn read(service: &Arc<Inner>, mut entry: Entry, body: &Bytes) -> Result<Judging,
     for (context, continuation) in contexts.iter().zip(&continuations) {
         pairs.push(pair(service, context, continuation)?);
     }
-    let (class, salt) = (Class { tenant: entry.tenant(), ..Class::default() }, entry.salt(None));
+    let (scheduling, salt) =
+        (SchedulingParams { tenant: entry.tenant(), ..SchedulingParams::default() }, entry.salt(None));
     let context_tokens = pairs.iter().map(|(context, _)| context.len()).sum();
     let found = vec![None; pairs.len()];
     let mut groups = Vec::new();
     for (places, pairs) in by_context(pairs) {
-        let answer = service.handle.submit_likelihoods(&pairs, &options, class, salt.as_deref())?;
+        let answer = service.handle.submit_likelihoods(&pairs, &options, scheduling, salt.as_deref())?;
         groups.push(Group { places, answer });
     }
     service.metrics.admitted();

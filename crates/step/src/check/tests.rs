@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, ops::Range};
 
 use super::*;
-use crate::{Drift, HeadAsk, Keep, Mask, Positions, Probe, SequenceNeeds};
+use crate::{Drift, HeadAsk, Mask, Positions, Probe, Retain, SequenceLimits};
 
 const LIMITS: PlanLimits = PlanLimits { vocabulary: 70, shift: 1, rows: 24 };
 
@@ -11,7 +11,7 @@ const LIMITS: PlanLimits = PlanLimits { vocabulary: 70, shift: 1, rows: 24 };
 #[derive(Clone)]
 struct Case {
     sequence: u32,
-    needs: SequenceNeeds,
+    needs: SequenceLimits,
     shared: Position,
     tokens: Vec<TokenId>,
     plan: StepPlan,
@@ -22,18 +22,18 @@ struct Case {
 impl Case {
     /// The last four of eight positions, the last two of which were never written.
     fn good() -> Self {
-        let needs = SequenceNeeds {
+        let needs = SequenceLimits {
             positions: 8,
             rows: 8,
             drafts: 2,
             draft_span: 4,
             predictions: 6,
             top: 1,
-            judge_width: 2,
+            score_width: 2,
             increments: true,
-            ..SequenceNeeds::default()
+            ..SequenceLimits::default()
         };
-        let plan = StepPlan { live: (4..8).into(), visible: 8, predict: (5..8).into(), ..StepPlan::default() };
+        let plan = StepPlan { query: (4..8).into(), kv_len: 8, predict: (5..8).into(), ..StepPlan::default() };
         Self { sequence: 0, needs, shared: 0, tokens: vec![9; 4], plan, ask: HeadAsk::default(), blend: None }
     }
 
@@ -44,7 +44,7 @@ impl Case {
 
     fn live(&mut self, live: Range<Position>) {
         self.tokens = vec![9; live.len() * self.plan.lanes.count()];
-        self.plan.live.set_range(live);
+        self.plan.query.set_range(live);
     }
 
     fn lanes(&mut self, lanes: Lanes) {
@@ -58,7 +58,7 @@ impl Case {
     }
 
     fn keep(&mut self, lane: u32, positions: Range<Position>) {
-        self.plan.keep = Some(Keep { lane, positions: positions.into() });
+        self.plan.retain = Some(Retain { lane, positions: positions.into() });
     }
 
     fn guide(&mut self, scale: f32, with: BlendWith) {
@@ -68,8 +68,8 @@ impl Case {
     /// The state after a step of the canvas, then one of two drafts.
     fn state(&self) -> SequenceState {
         let mut state = SequenceState::new(self.needs.clone());
-        state.record(&StepPlan { live: (0..6).into(), ..StepPlan::default() });
-        state.record(&StepPlan { live: (5..7).into(), lanes: Lanes::Drafts(2), ..StepPlan::default() });
+        state.record(&StepPlan { query: (0..6).into(), ..StepPlan::default() });
+        state.record(&StepPlan { query: (5..7).into(), lanes: Lanes::Drafts(2), ..StepPlan::default() });
         state.share(self.shared);
         state
     }
@@ -107,7 +107,7 @@ const OF_A_STEP: &[(Change, &str)] = &[
     (|step| step.live(0..0), "a step without rows"),
     (|step| step.lanes(Lanes::Drafts(0)), "a step without rows"),
     (|step| step.tokens[3] = 70, "token 70 is outside the vocabulary"),
-    (|step| step.plan.visible = 9, "position 8 of 8 reserved"),
+    (|step| step.plan.kv_len = 9, "position 8 of 8 reserved"),
     (|step| step.live(4..9), "position 8 of 8 reserved"),
     (|step| step.needs.rows = 3, "4 rows, 3 reserved"),
     (|step| step.lanes(Lanes::Drafts(3)), "12 rows, 8 reserved"),
@@ -136,7 +136,7 @@ const OF_A_STEP: &[(Change, &str)] = &[
     ),
     (|step| step.keep(0, 4..6), "position 4 was not in the last step's drafts"),
     (|step| step.keep(2, 5..7), "position 5 was not in the last step's drafts"),
-    (|step| step.plan.visible = 7, "live position 7 is not visible"),
+    (|step| step.plan.kv_len = 7, "live position 7 is not visible"),
     (|step| step.live(7..8), "slot 6 is visible and was never written"),
     (|step| step.plan.predict.set_range(4..8), "position 4 needs row 3, which is not live"),
     (|step| step.plan.must.set_range(3..4), "position 3 needs row 2, which is not live"),
@@ -155,16 +155,16 @@ const OF_A_STEP: &[(Change, &str)] = &[
     (|step| step.partial(7..8, None), "slot 6 is visible and was never written"),
     (|step| step.needs.predictions = 2, "3 predictions, 2 reserved"),
     (|step| step.ask.wanted.top = 2, "2 best tokens, 1 reserved"),
-    (|step| step.ask.wanted.judge_width = 3, "3 judged tokens, 2 reserved"),
+    (|step| step.ask.wanted.score_width = 3, "3 judged tokens, 2 reserved"),
     (|step| step.ask.wanted.logits = true, "1 logits, 0 reserved"),
-    (|step| step.ask.judge = vec![1], "1 tokens to judge, expected 0"),
-    (|step| step.ask.wanted.judge_width = 2, "0 tokens to judge, expected 6"),
-    (|step| step.ask.wanted.forbid = vec![70].into(), "token 70 is outside the vocabulary"),
-    (|step| step.ask.wanted.mute = vec![71].into(), "token 71 is outside the vocabulary"),
+    (|step| step.ask.score = vec![1], "1 tokens to judge, expected 0"),
+    (|step| step.ask.wanted.score_width = 2, "0 tokens to judge, expected 6"),
+    (|step| step.ask.wanted.banned = vec![70].into(), "token 70 is outside the vocabulary"),
+    (|step| step.ask.wanted.zero_confidence = vec![71].into(), "token 71 is outside the vocabulary"),
     (
         |step| {
-            step.ask.wanted.judge_width = 1;
-            step.ask.judge = vec![72; 3];
+            step.ask.wanted.score_width = 1;
+            step.ask.score = vec![72; 3];
         },
         "token 72 is outside the vocabulary",
     ),
@@ -222,7 +222,7 @@ fn variant(error: &PlanError) -> (usize, usize) {
     let number = match error {
         PlanError::UnknownSequence(_) => 0,
         PlanError::TokenCount { .. } => 1,
-        PlanError::JudgeCount { .. } => 2,
+        PlanError::ScoreCount { .. } => 2,
         PlanError::TokenOutOfRange(_) => 3,
         PlanError::PositionOutOfRange { .. } => 4,
         PlanError::LiveNotVisible(_) => 5,

@@ -45,9 +45,9 @@ pub fn answer(logits: &[f32], request: &HeadRequest, key: u64, judge: &[TokenId]
     let draws = given > 0.0;
     let temperature = if draws { f64::from(given) } else { 1.0 };
     let numbers = logits.iter().map(|&logit| if logit.is_nan() { f32::NEG_INFINITY } else { logit }).collect();
-    let all = without(numbers, |token| request.mute.contains(&token) && !request.allows(token));
+    let all = without(numbers, |token| request.zero_confidence.contains(&token) && !request.allows(token));
     let allowed = |values: &[f32]| without(values.to_vec(), |token| !request.allows(token));
-    let weighing = |values: &[f32]| without(values.to_vec(), |token| request.mute.contains(&token));
+    let weighing = |values: &[f32]| without(values.to_vec(), |token| request.zero_confidence.contains(&token));
 
     let drawn = confidence == ConfidenceOf::Drawn;
     let (filtered, close) = if draws || drawn { filter(&all, request, temperature) } else { (all.clone(), false) };
@@ -160,9 +160,12 @@ mod tests {
     /// Token 1 of logits 0, 2, 1, by all four combinations of the two lists.
     #[test]
     fn forbidden_tokens_keep_their_share_and_muted_ones_their_turn() {
-        let of = |forbid: &[u32], mute: &[u32]| {
-            let request =
-                HeadRequest { forbid: forbid.to_vec().into(), mute: mute.to_vec().into(), ..HeadRequest::default() };
+        let of = |banned: &[u32], zero_confidence: &[u32]| {
+            let request = HeadRequest {
+                banned: banned.to_vec().into(),
+                zero_confidence: zero_confidence.to_vec().into(),
+                ..HeadRequest::default()
+            };
             answer(&[0.0, 2.0, 1.0], &request, 0, &[1, 2])
         };
         let weights: [f64; 3] = [1.0, 2f64.exp(), 1f64.exp()];
@@ -186,7 +189,7 @@ mod tests {
     #[test]
     fn a_filter_that_only_a_forbidden_token_passes_lets_the_best_other_one_pass() {
         let sampling = Sampling { top_k: 1, confidence: ConfidenceOf::Drawn, ..Sampling::default() };
-        let request = HeadRequest { forbid: vec![1].into(), sampling, ..HeadRequest::default() };
+        let request = HeadRequest { banned: vec![1].into(), sampling, ..HeadRequest::default() };
         let found = answer(&[0.0, 2.0, 1.0], &request, 0, &[]);
         assert_eq!(found.token, 2);
         near(found.confidence, 1.0 / (1.0 + 1f64.exp()));

@@ -1,6 +1,6 @@
 //! Prefixes that scripted sequences leave for later ones: a plain list, searched from end to end.
 
-use demask_step::{Mask, Position, Prefix, PrefixCounters, TokenId};
+use demask_step::{Mask, Position, Prefix, PrefixCacheStats, TokenId};
 
 use super::slots::Stored;
 
@@ -10,7 +10,7 @@ pub(super) struct Prefixes {
     /// Positions of a page; 0 keeps nothing.
     pub(super) page: usize,
     kept: Vec<Left>,
-    pub(super) counters: PrefixCounters,
+    pub(super) counters: PrefixCacheStats,
     /// Fault of a published prefix, if there is one.
     pub(super) wrong: Option<&'static str>,
 }

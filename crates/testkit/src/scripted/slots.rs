@@ -1,7 +1,7 @@
 //! Slots that a script remembers of a sequence between steps, and the path of its rows through the layers.
 
 use demask_step::{
-    Drift, Keep, Lanes, LayerRows, Position, Positions, Probe, SequenceNeeds, SequenceState, SequenceStep, random,
+    Drift, Lanes, LayerRows, Position, Positions, Probe, Retain, SequenceLimits, SequenceState, SequenceStep, random,
 };
 
 use super::{Content, LAYERS};
@@ -26,7 +26,7 @@ pub(super) struct Stored {
 }
 
 impl Slots {
-    pub(super) fn new(needs: &SequenceNeeds) -> Self {
+    pub(super) fn new(needs: &SequenceLimits) -> Self {
         let empty = || std::array::from_fn(|_| vec![None; needs.positions]);
         let residual = vec![None; needs.positions];
         let stored = Stored { keys: empty(), values: empty(), increments: empty(), residual };
@@ -41,7 +41,7 @@ impl Slots {
         embed: impl Fn(Position, u32) -> Content,
     ) -> Vec<Vec<Content>> {
         let plan = step.plan;
-        if let Some(Keep { lane, positions }) = &plan.keep
+        if let Some(Retain { lane, positions }) = &plan.retain
             && let Some(draft) = self.drafts.get(*lane as usize)
         {
             self.stored.keep(draft, positions);
@@ -49,7 +49,7 @@ impl Slots {
         self.drafts.clear();
         let mut rows = Vec::new();
         for lane in 0..plan.lanes.count() {
-            let live = &plan.live;
+            let live = &plan.query;
             let tokens = &step.tokens[lane * live.len()..][..live.len()];
             let mut row: Vec<Content> =
                 live.iter().zip(tokens).map(|(position, &token)| embed(position, token)).collect();
@@ -136,7 +136,7 @@ impl Stored {
         for (position, row) in live.iter().zip(rows) {
             let increment = &mut self.increments[layer][position as usize];
             if computed.contains(position) {
-                let limit = plan.mask.limit(position, plan.visible) as usize;
+                let limit = plan.mask.limit(position, plan.kv_len) as usize;
                 let seen = self.keys[layer][..limit].iter().zip(&self.values[layer]);
                 let after = seen.fold(*row, |row, (key, value)| {
                     let (key, value) = (key.unwrap_or(0), value.unwrap_or(0));

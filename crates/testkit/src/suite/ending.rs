@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use demask_decode::{
     CacheSpec, DecoderSpec, Setup,
     caches::CachePolicy,
-    methods::{Answer, Decoder, DecoderKind, DecoderLoop, Intent, Query, Turn, Turned, View},
+    methods::{Answer, Decoder, DecoderKind, DecoderLoop, Proposal, Query, StepContext, StepResult, View},
     parameters,
 };
 use demask_step::{HeadAsk, MaskKind, Position};
@@ -50,27 +50,27 @@ impl Decoder for Ended {
         self.inner.ask(ask);
     }
 
-    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
-        let intent = self.inner.intend(view, query);
+    fn propose(&mut self, view: &View<'_>, query: &mut Query) -> Proposal {
+        let proposal = self.inner.propose(view, query);
         // A block's first forward is a whole one: policies fill their slots by it.
         let is_later = self.block == view.block;
         self.block = view.block;
         self.end = query.predict.last().filter(|_| is_later).map(|last| last + 1);
         query.end = self.end;
-        intent
+        proposal
     }
 
-    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
-        let last = answer.plan.live.last();
+    fn accept(&mut self, view: &View<'_>, answer: &Answer<'_>, context: &mut StepContext<'_>) -> StepResult {
+        let last = answer.plan.query.last();
         if let Some(end) = self.end
-            && (answer.plan.visible > end || last.is_some_and(|last| last >= end))
+            && (answer.plan.kv_len > end || last.is_some_and(|last| last >= end))
         {
-            let (visible, last) = (answer.plan.visible, last.unwrap_or_default());
+            let (visible, last) = (answer.plan.kv_len, last.unwrap_or_default());
             let found =
                 format!("a plan of rows up to {last} that see up to {visible}, of a forward that ends at {end}");
             WRONG.with_borrow_mut(|wrong| wrong.get_or_insert(found).len());
         }
-        self.inner.absorb(view, answer, turn)
+        self.inner.accept(view, answer, context)
     }
 }
 

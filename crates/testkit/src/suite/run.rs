@@ -75,7 +75,7 @@ pub(super) fn run_twice(case: &Case, options: &SessionOptions) -> Result<([Outco
         run_on(&mut networks, session, (case, options), None)
     };
     let outcomes = [run()?, run()?];
-    let hits = networks.iter().filter_map(Network::prefixes).map(|counters| counters.hits).sum();
+    let hits = networks.iter().filter_map(Network::prefix_cache_stats).map(|counters| counters.hits).sum();
     Ok((outcomes, hits))
 }
 
@@ -83,8 +83,8 @@ pub(super) fn run_twice(case: &Case, options: &SessionOptions) -> Result<([Outco
 fn open(networks: &mut [Scripted; 2], session: &mut Session, finds: bool) -> Result<Vec<SequenceId>, Found> {
     let (mut ids, mut filled): (Vec<SequenceId>, Vec<_>) = (Vec::new(), Vec::new());
     for (index, need) in session.needs().iter().enumerate() {
-        let prefix = if finds { session.begins(index) } else { Prefix::default() };
-        let opened = networks[need.network].open_behind(&need.sequence, prefix);
+        let prefix = if finds { session.prefix_tokens(index) } else { Prefix::default() };
+        let opened = networks[need.network].open_with_prefix(&need.sequence, prefix);
         let opened = opened.map_err(|error| ("its sequences can be opened", error.to_string()))?;
         ids.push(opened.sequence);
         filled.push(opened.filled);
@@ -110,7 +110,7 @@ fn run_on(
         let of = |session: &Session, sequence: usize| session.needs()[sequence].network;
         for (index, &id) in ids.iter().enumerate() {
             let network = &mut networks[of(session, index)];
-            network.publish(id, session.reusable(index), false);
+            network.cache_prefix(id, session.reusable(index), false);
             if let Some(wrong) = network.complaint() {
                 return Err(("what it leaves of its slots is right", wrong.to_owned()));
             }
@@ -124,7 +124,7 @@ fn run_on(
         let Some(first) = requests.first() else { return Ok(Vec::new()) };
         let network = &mut networks[of(session, first.sequence)];
         for request in requests {
-            let grown = network.grow(ids[request.sequence], request.plan.visible as usize);
+            let grown = network.grow(ids[request.sequence], request.plan.kv_len as usize);
             grown.map_err(|error| ("its sequences can grow", error.to_string()))?;
         }
         let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence])).collect();

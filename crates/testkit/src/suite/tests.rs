@@ -2,11 +2,11 @@
 
 use demask_decode::{
     CacheSpec, DecoderSpec, Memory, Setup,
-    caches::{CacheKind, CacheMethod, CachePolicy, CacheTraits, NoCache, Upkeep},
+    caches::{CacheKind, CacheMethod, CachePolicy, CacheTraits, Maintenance, NoCache},
     event::Commit,
     methods::{
-        Answer, Decoder, DecoderKind, DecoderLoop, DecoderMethod, DecoderTraits, Intent, Progress, Promise, Query,
-        Static, Threshold, Turn, Turned, View,
+        Answer, Decoder, DecoderKind, DecoderLoop, DecoderMethod, DecoderTraits, Progress, Promise, Proposal, Query,
+        Static, StepContext, StepResult, Threshold, View,
     },
     parameters,
 };
@@ -93,23 +93,23 @@ impl Decoder for Faulty {
         self.inner.ask(ask);
     }
 
-    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
+    fn propose(&mut self, view: &View<'_>, query: &mut Query) -> Proposal {
         if self.fault == Fault::LeavesMasks && view.canvas.masks() == 1 {
-            return Intent::Done;
+            return Proposal::Done;
         }
-        self.inner.intend(view, query)
+        self.inner.propose(view, query)
     }
 
-    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
-        let turned = self.inner.absorb(view, answer, turn);
+    fn accept(&mut self, view: &View<'_>, answer: &Answer<'_>, context: &mut StepContext<'_>) -> StepResult {
+        let result = self.inner.accept(view, answer, context);
         if self.fault == Fault::Repeats {
             // A token stands there already: the session drops it.
-            turn.progress.commits.push(Commit { position: 0, token: 1, confidence: f32::NAN });
+            context.progress.commits.push(Commit { position: 0, token: 1, confidence: f32::NAN });
         }
         if self.fault == Fault::Invents {
-            turn.progress.commits.iter_mut().for_each(|commit| commit.token = 99);
+            context.progress.commits.iter_mut().for_each(|commit| commit.token = 99);
         }
-        turned
+        result
     }
 }
 
@@ -187,7 +187,7 @@ thread_local! {
 }
 
 impl CachePolicy for Flawed {
-    fn needs(&self, layout: &demask_decode::Layout) -> demask_step::SequenceNeeds {
+    fn needs(&self, layout: &demask_decode::Layout) -> demask_step::SequenceLimits {
         let mut needs = self.inner.needs(layout);
         if self.flaw == Flaw::Reserves {
             needs.rows -= 1;
@@ -198,7 +198,7 @@ impl CachePolicy for Flawed {
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {
         self.inner.plan(view, query, plan);
         let first = query.predict.first().unwrap_or(0).saturating_sub(view.shift);
-        let last = query.predict.last().map_or(plan.visible, |last| last + 1);
+        let last = query.predict.last().map_or(plan.kv_len, |last| last + 1);
         let offset = if self.flaw == Flaw::Remembers { SESSIONS.get() } else { 0 };
         let narrow = match self.flaw {
             Flaw::Exact | Flaw::OfState | Flaw::Recomputes => !self.forwards.is_multiple_of(3),
@@ -207,11 +207,11 @@ impl CachePolicy for Flawed {
             Flaw::Reserves | Flaw::Overruns => false,
         };
         if self.flaw == Flaw::Overruns {
-            plan.visible = view.canvas.len() as demask_step::Position;
-            plan.live.set_range(0..plan.visible);
+            plan.kv_len = view.canvas.len() as demask_step::Position;
+            plan.query.set_range(0..plan.kv_len);
         }
         if narrow {
-            plan.live.set_range(first..last);
+            plan.query.set_range(first..last);
         }
     }
 
@@ -255,8 +255,8 @@ static GENEROUS: CacheMethod = CacheMethod::of::<Generous>();
 struct Leaving(Box<dyn CachePolicy>);
 
 impl CachePolicy for Leaving {
-    fn upkeep(&mut self, view: &View<'_>, plan: &mut StepPlan) -> Upkeep {
-        self.0.upkeep(view, plan)
+    fn maintenance(&mut self, view: &View<'_>, plan: &mut StepPlan) -> Maintenance {
+        self.0.maintenance(view, plan)
     }
 
     fn plan(&mut self, view: &View<'_>, query: &Query, plan: &mut StepPlan) {

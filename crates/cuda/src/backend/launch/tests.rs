@@ -130,11 +130,11 @@ fn head_rows_find_their_requests_tokens_and_answers() {
     let mut launch = launch(9);
     let row = |row, request| HeadRow { row, request, key: u64::from(row) << 40 };
     launch.head.rows = vec![row(3, 0), row(5, 1), row(6, 1)];
-    let judging = HeadRequest { judge_width: 2, top: 3, mute: vec![8].into(), ..HeadRequest::default() };
-    let forbidding = HeadRequest { forbid: vec![1, 2].into(), margin: true, ..HeadRequest::default() };
+    let judging = HeadRequest { score_width: 2, top: 3, zero_confidence: vec![8].into(), ..HeadRequest::default() };
+    let forbidding = HeadRequest { banned: vec![1, 2].into(), margin: true, ..HeadRequest::default() };
     // No row has the third.
     launch.head.requests = vec![forbidding.clone(), judging, HeadRequest { top: 90, ..forbidding }];
-    launch.head.judge = vec![40, 41, 50, 51];
+    launch.head.score = vec![40, 41, 50, 51];
     launch.head.blends = vec![BlendRows { head_row: 1, other: NO_ROW, scale: 0.5, slot: 77 }];
     let taken = taken(&launch);
     assert_eq!(array(&taken, taken.lists), [40, 41, 50, 51, 1, 2, 8]);
@@ -162,7 +162,7 @@ fn a_shape_has_room_for_its_launches() {
     launch.keeps = (0..300).map(|slot| SlotCopy { from: slot, to: slot + 300 }).collect();
     launch.copies = (0..7).map(|page| PageCopy { from: page, to: page + 7 }).collect();
     launch.head.rows = (0..300).map(|row| HeadRow { row, request: 0, key: 0 }).collect();
-    launch.head.requests = vec![HeadRequest { forbid: vec![1].into(), ..HeadRequest::default() }];
+    launch.head.requests = vec![HeadRequest { banned: vec![1].into(), ..HeadRequest::default() }];
     let mut taken = Taken::new(300);
     taken.take(&launch);
     assert!(taken.bytes().len() <= Taken::room(300, 300, 7), "{}", taken.bytes().len());

@@ -1,4 +1,4 @@
-use demask_step::{ConfidenceOf, FilterOrder, HeadRequest, Judged, Sampling, TokenList};
+use demask_step::{ConfidenceOf, FilterOrder, HeadRequest, Sampling, TokenList, TokenScore};
 use demask_tensor::PAGE;
 use demask_testkit::{
     naive::{
@@ -46,7 +46,7 @@ struct Answer {
     margin: f32,
     entropy: f32,
     top: Vec<(u32, f32)>,
-    judged: Vec<Judged>,
+    judged: Vec<TokenScore>,
 }
 
 /// Lists of tokens, one after the other.
@@ -67,15 +67,15 @@ fn answers(table: &Trial<'_>, rows: &[Asked], first: usize) -> Vec<Answer> {
     let (mut lists, mut top) = (Lists::default(), 0);
     let mut data = Vec::new();
     for (row, index) in rows.iter().zip(0..) {
-        assert_eq!(row.judge.len(), row.request.judge_width);
+        assert_eq!(row.judge.len(), row.request.score_width);
         let judged = lists.add(&row.judge);
         data.push(HeadRowData { request: index, key: row.key, top, judged, ..PLAIN });
         top += row.request.top as u32;
     }
     let judged = lists.0.len();
     let request = |Asked { request, .. }: &Asked| {
-        let forbid = lists.add(&request.forbid);
-        RequestData::of(request, forbid, lists.add(&request.mute))
+        let forbid = lists.add(&request.banned);
+        RequestData::of(request, forbid, lists.add(&request.zero_confidence))
     };
     let requests: Vec<RequestData> = rows.iter().map(request).collect();
     let logits: Vec<f32> = rows[first..].iter().flat_map(|row| row.logits.clone()).collect();
@@ -106,9 +106,10 @@ fn answers(table: &Trial<'_>, rows: &[Asked], first: usize) -> Vec<Answer> {
     let answer = |index: usize| {
         let (HeadRowData { top, judged, .. }, Asked { request, .. }) = (data[index], &rows[index]);
         let tops = &tops[top as usize..][..request.top];
-        let judgements = &judgements[judged as usize..][..request.judge_width];
+        let judgements = &judgements[judged as usize..][..request.score_width];
         let float = f32::from_bits;
-        let judged = |&[rank, log, best]: &[u32; 3]| Judged { rank, log_probability: float(log), best: float(best) };
+        let judged =
+            |&[rank, log, best]: &[u32; 3]| TokenScore { rank, log_probability: float(log), best: float(best) };
         Answer {
             token: tokens[index],
             confidence: confidence[index],
@@ -189,7 +190,7 @@ fn answers_match_their_definitions() {
                         let sampling = Sampling { temperature, top_k, top_p, min_p, order, confidence, seed: 0 };
                         let mut request = HeadRequest { sampling, ..everything() };
                         if rows.len() % 3 == 0 && vocabulary > 1 {
-                            request.forbid = vec![naive::argmax(&logits) as u32].into();
+                            request.banned = vec![naive::argmax(&logits) as u32].into();
                         }
                         rows.push(Asked { key: rows.len() as u64, ..asked(logits.clone(), request) });
                     }
@@ -211,7 +212,7 @@ fn a_muted_winner_has_no_confidence_and_the_others_are_renormalised() {
     let logits = vec![1.0, 4.0, 2.0, 3.0];
     let rows: Vec<Asked> = [vec![1], vec![0], vec![0, 1, 2, 3], vec![1, 3]]
         .into_iter()
-        .map(|mute| asked(logits.clone(), HeadRequest { mute: mute.into(), ..everything() }))
+        .map(|mute| asked(logits.clone(), HeadRequest { zero_confidence: mute.into(), ..everything() }))
         .collect();
     let found = answers_of_both(&emulators(), &rows);
     rows.iter().zip(&found).for_each(|(asked, found)| assert!(check(asked, found)));
@@ -230,7 +231,7 @@ fn the_mask_is_never_chosen_and_keeps_its_share() {
         let mut logits = vec![others - 60.0; 70];
         (logits[40], logits[69], logits[66]) = (others, others - 1.0, mask);
         for sampling in samplings {
-            let request = HeadRequest { forbid: vec![66].into(), sampling, judge_width: 2, ..everything() };
+            let request = HeadRequest { banned: vec![66].into(), sampling, score_width: 2, ..everything() };
             rows.push(Asked { judge: vec![66, 69], ..asked(logits.clone(), request) });
         }
     }
@@ -268,10 +269,10 @@ fn judged_tokens_are_ranked_in_the_plain_distribution() {
     let logits = noise(700, 4);
     let judge: Vec<u32> = (0..21).map(|i| i * 33).chain([5, 5]).collect();
     let request = HeadRequest {
-        judge_width: judge.len(),
+        score_width: judge.len(),
         sampling: Sampling { temperature: 2.0, confidence: ConfidenceOf::Drawn, ..Sampling::default() },
-        mute: vec![33, 7].into(),
-        forbid: vec![66, 8].into(),
+        zero_confidence: vec![33, 7].into(),
+        banned: vec![66, 8].into(),
         ..everything()
     };
     let row = Asked { judge, ..asked(logits, request) };
@@ -290,10 +291,10 @@ fn rows_of_nothing_answer_without_nonsense() {
         let rows = [
             asked(
                 vec![1.0, 2.0],
-                HeadRequest { forbid: vec![0, 1].into(), mute: vec![0, 1].into(), ..request.clone() },
+                HeadRequest { banned: vec![0, 1].into(), zero_confidence: vec![0, 1].into(), ..request.clone() },
             ),
             asked(vec![f32::NEG_INFINITY; 2], request.clone()),
-            asked(vec![f32::NAN; 2], HeadRequest { mute: vec![1].into(), ..request.clone() }),
+            asked(vec![f32::NAN; 2], HeadRequest { zero_confidence: vec![1].into(), ..request.clone() }),
         ];
         for found in answers_of_both(&gpus, &rows) {
             assert!(found.confidence.is_nan());
@@ -301,7 +302,7 @@ fn rows_of_nothing_answer_without_nonsense() {
         }
         let infinite = asked(vec![1.0, f32::INFINITY, 2.0], request.clone());
         assert!(answers_of_both(&gpus, &[infinite])[0].confidence.is_nan());
-        let judged = HeadRequest { judge_width: 1, ..request };
+        let judged = HeadRequest { score_width: 1, ..request };
         let rows = [Asked { judge: vec![1], ..asked(vec![f32::NEG_INFINITY; 2], judged) }];
         let found = answers_of_both(&gpus, &rows).swap_remove(0).judged[0];
         assert!(found.log_probability.is_nan());
@@ -318,7 +319,8 @@ fn one_token_that_is_not_struck_out_is_certain() {
             .into_iter()
             .map(|temperature| {
                 let sampling = Sampling { temperature, ..Sampling::default() };
-                let request = HeadRequest { forbid: forbid.clone(), mute: forbid.clone(), sampling, ..everything() };
+                let request =
+                    HeadRequest { banned: forbid.clone(), zero_confidence: forbid.clone(), sampling, ..everything() };
                 asked(noise(vocabulary as usize, 8), request)
             })
             .collect();
@@ -399,11 +401,11 @@ fn what_a_row_answers_depends_neither_on_its_place_nor_on_others() {
     let row = |index: u64| {
         let request = match index % 4 {
             0 => everything(),
-            1 => HeadRequest { sampling: sampling(0.8), mute: vec![4, 9].into(), ..everything() },
+            1 => HeadRequest { sampling: sampling(0.8), zero_confidence: vec![4, 9].into(), ..everything() },
             2 => HeadRequest { sampling: filtered, top: 40, ..everything() },
-            _ => HeadRequest { forbid: vec![index as u32].into(), judge_width: 2, ..everything() },
+            _ => HeadRequest { banned: vec![index as u32].into(), score_width: 2, ..everything() },
         };
-        let judge = vec![7; request.judge_width];
+        let judge = vec![7; request.score_width];
         Asked { judge, key: index, ..asked(noise(3001, index), request) }
     };
     let rows: Vec<Asked> = (0..8).map(row).collect();
@@ -457,8 +459,17 @@ fn any_row(vocabulary: usize) -> impl Strategy<Value = Asked> {
             let confidence = if drawn { ConfidenceOf::Drawn } else { ConfidenceOf::Raw };
             let sampling = Sampling { temperature, top_k, top_p, min_p, order, confidence, seed: 0 };
             let (forbid, mute, judge_width) = (forbid.into(), mute.into(), judge.len());
-            let request =
-                HeadRequest { forbid, limit, mute, sampling, margin, entropy, top, judge_width, logits: false };
+            let request = HeadRequest {
+                banned: forbid,
+                limit,
+                zero_confidence: mute,
+                sampling,
+                margin,
+                entropy,
+                top,
+                score_width: judge_width,
+                logits: false,
+            };
             Asked { logits, request, key, judge }
         },
     )

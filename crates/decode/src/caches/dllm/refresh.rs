@@ -2,7 +2,7 @@
 
 use demask_step::{Position, Positions};
 
-use crate::{choices, event::Commit, turn::View};
+use crate::{choices, event::Commit, step::View};
 
 choices! {
     /// Origin from which the forwards to a refresh of the response are counted.

@@ -1,6 +1,6 @@
 //! The state machine of FreeDave: verifies the drafts of a forward, and makes those of the next.
 
-use demask_step::{HeadAsk, NO_TOKEN, Position, Positions, Predictions, SequenceNeeds};
+use demask_step::{HeadAsk, NO_TOKEN, Position, Positions, Predictions, SequenceLimits};
 
 use crate::{
     constraint::{Enforced, LaneOf},
@@ -9,8 +9,11 @@ use crate::{
     method::{DecoderSpec, Setup},
     policy::CachePolicy,
     schedule::{Around, Clock, Tick},
+    step::{
+        Accepted, Answer, Decoder, Drafts, Judgement, Progress, Proposal, Query, StepContext, StepResult, View,
+        take_musts,
+    },
     transfer::{Candidate, LaneView, Ranking, State, Transfer, fit},
-    turn::{Accepted, Answer, Decoder, Drafts, Intent, Judgement, Progress, Query, Turn, Turned, View, take_musts},
 };
 
 /// Position of static decoding: the block, and its next step.
@@ -403,7 +406,7 @@ impl Decoder for Drafting {
         self.rule.ask(ask);
     }
 
-    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceLimits) {
         let drafts = self.most.min(self.window + 1);
         needs.drafts = needs.drafts.max(drafts);
         needs.draft_span = needs.draft_span.max(self.span);
@@ -425,9 +428,9 @@ impl Decoder for Drafting {
         })
     }
 
-    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent {
+    fn propose(&mut self, view: &View<'_>, query: &mut Query) -> Proposal {
         if view.block >= view.layout.blocks() {
-            return Intent::Done;
+            return Proposal::Done;
         }
         let View { canvas, layout, .. } = *view;
         if self.at_start.is_empty() {
@@ -452,11 +455,11 @@ impl Decoder for Drafting {
         }
         query.drafts = self.most > 1;
         query.branches.copy(&self.drafts);
-        Intent::Predict
+        Proposal::Predict
     }
 
-    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned {
-        let (&Answer { plan, predictions, .. }, progress) = (answer, &mut *turn.progress);
+    fn accept(&mut self, view: &View<'_>, answer: &Answer<'_>, context: &mut StepContext<'_>) -> StepResult {
+        let (&Answer { plan, predictions, .. }, progress) = (answer, &mut *context.progress);
         take_musts(view, plan, predictions, progress);
         let taken = |position| progress.commits.iter().any(|commit| commit.position == position);
         let refused = plan.must.iter().any(|position| view.canvas.is_masked(position) && !taken(position));
@@ -476,6 +479,6 @@ impl Decoder for Drafting {
             // It is asked for again, of the whole canvas: no draft runs there.
             self.drafts.clear();
         }
-        Turned::Settled
+        StepResult::Settled
     }
 }

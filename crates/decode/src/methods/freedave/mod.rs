@@ -31,8 +31,8 @@ use crate::{
     parameters,
     policy::{CachePolicy, Memory},
     spec::{Kind, OrAuto, alternatives},
+    step::Decoder,
     transfer::Transfer,
-    turn::Decoder,
 };
 
 use drafting::Drafting;

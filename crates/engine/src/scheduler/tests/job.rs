@@ -3,7 +3,8 @@
 use std::cell::Cell;
 
 use demask_step::{
-    ForwardInput, Job, LayerRows, Mask, Need, Pending, Position, Positions, Predictions, SequenceNeeds, StepPlan,
+    ForwardInput, Job, LayerRows, Mask, Pending, Position, Positions, Predictions, SequenceLimits, SequenceSpec,
+    StepPlan,
 };
 
 use super::machine::predicted;
@@ -39,7 +40,7 @@ pub(super) struct Steps {
     pub(super) name: u32,
     pub(super) parts: Vec<Part>,
     pub(super) manner: Manner,
-    pub(super) needs: Vec<Need>,
+    pub(super) needs: Vec<SequenceSpec>,
     pub(super) requests: Vec<ForwardInput>,
     /// Groups of the step that were fed.
     pub(super) fed: usize,
@@ -56,7 +57,8 @@ impl Steps {
             let own = parts.iter().filter(|part| part.network == network);
             own.map(|part| part.groups).max().unwrap_or(0)
         };
-        let need = |network| Need { network, sequence: SequenceNeeds { positions, ..SequenceNeeds::default() } };
+        let need =
+            |network| SequenceSpec { network, sequence: SequenceLimits { positions, ..SequenceLimits::default() } };
         let needs = (0..2).flat_map(|network| vec![need(network); most(network)]).collect();
         let mut job = Self {
             name,
@@ -103,14 +105,14 @@ impl Steps {
             let rows = part.rows as Position;
             let plan = if part.causal {
                 StepPlan {
-                    live: (0..rows).into(),
-                    visible: rows,
+                    query: (0..rows).into(),
+                    kv_len: rows,
                     mask: Mask::Causal,
                     predict: (rows - 1..rows).into(),
                     ..StepPlan::default()
                 }
             } else {
-                StepPlan { visible: 1, layers, predict: (0..3).into(), ..StepPlan::default() }
+                StepPlan { kv_len: 1, layers, predict: (0..3).into(), ..StepPlan::default() }
             };
             let tokens = vec![token(group); part.rows];
             ForwardInput { sequence: first + group, tokens, plan, ..ForwardInput::default() }
@@ -118,13 +120,13 @@ impl Steps {
         self.requests = groups.map(request).collect();
         for request in self.requests.iter_mut().filter(|_| self.grows > 0) {
             let positions = self.needs[request.sequence].sequence.positions;
-            request.plan.visible = (self.grows * (self.at + 1)).min(positions) as Position;
+            request.plan.kv_len = (self.grows * (self.at + 1)).min(positions) as Position;
         }
         if self.at + 1 < self.parts.len() {
             return;
         }
         match self.manner {
-            Manner::BadPlan => self.requests[0].plan.visible = 0,
+            Manner::BadPlan => self.requests[0].plan.kv_len = 0,
             Manner::Stranger => self.requests[0].sequence = 99,
             Manner::TwoNetworks => {
                 let mut other = self.requests[0].clone();
@@ -137,7 +139,7 @@ impl Steps {
 }
 
 impl Job for Steps {
-    fn needs(&self) -> &[Need] {
+    fn needs(&self) -> &[SequenceSpec] {
         &self.needs
     }
 

@@ -9,8 +9,8 @@ use std::{
 };
 
 use demask_step::{
-    DeviceError, DeviceId, Network, OpenError, OutOfMemory, Pages, PlanError, Position, Predictions, Price, RowBudget,
-    SequenceId, SequenceNeeds, SequenceStep, random::mix,
+    DeviceError, DeviceId, MemoryCost, Network, OpenError, OutOfMemory, Pages, PlanError, Position, Predictions,
+    RowBudget, SequenceId, SequenceLimits, SequenceStep, random::mix,
 };
 
 /// Rows that are nearly free beside others, and most rows of a piece.
@@ -62,7 +62,7 @@ pub(super) fn predicted(first: u32, position: u32) -> u32 {
 }
 
 impl Network for Machine {
-    fn open(&mut self, needs: &SequenceNeeds) -> Result<SequenceId, OpenError> {
+    fn open(&mut self, needs: &SequenceLimits) -> Result<SequenceId, OpenError> {
         let needed = needs.opening() as u64;
         self.take(needed)?;
         self.opened += 1;
@@ -88,12 +88,12 @@ impl Network for Machine {
         assert!(self.open.remove(&sequence.0).is_some(), "closed once");
     }
 
-    fn price(&self, needs: &SequenceNeeds) -> Result<Price, OpenError> {
-        Ok(Price { own: needs.opening() as u64, growth: 0, device: DeviceId(0) })
+    fn memory_cost(&self, needs: &SequenceLimits) -> Result<MemoryCost, OpenError> {
+        Ok(MemoryCost { own: needs.opening() as u64, growth: 0, device: DeviceId(0) })
     }
 
     fn check(&self, group: &[SequenceStep<'_>]) -> Result<(), PlanError> {
-        match group.iter().find(|step| !self.open.contains_key(&step.sequence.0) || step.plan.visible == 0) {
+        match group.iter().find(|step| !self.open.contains_key(&step.sequence.0) || step.plan.kv_len == 0) {
             Some(step) => Err(PlanError::UnknownSequence(step.sequence)),
             None => Ok(()),
         }
@@ -105,7 +105,7 @@ impl Network for Machine {
             return Err(DeviceError("it is on fire".to_owned()));
         }
         for step in batch.iter().filter(|step| self.grows.contains(&step.sequence.0)) {
-            assert!(u64::from(step.plan.visible) <= self.open[&step.sequence.0], "what a step sees has memory");
+            assert!(u64::from(step.plan.kv_len) <= self.open[&step.sequence.0], "what a step sees has memory");
         }
         let rows: usize = batch.iter().map(|step| step.tokens.len()).sum();
         let largest = batch.iter().map(|step| step.tokens.len()).max().unwrap_or(0);

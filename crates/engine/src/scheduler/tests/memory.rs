@@ -9,7 +9,7 @@ use super::{
     Bench, Finished,
     job::{Manner, Steps, part},
 };
-use crate::{Class, RequestError};
+use crate::{RequestError, SchedulingParams};
 
 proptest! {
     #![proptest_config(property::cases(400))]
@@ -24,7 +24,7 @@ proptest! {
         let mut bench = Bench::new(memory, 64, [usize::MAX; 2]);
         for (name, &(positions, steps, grows)) in (1..).zip(&jobs) {
             let job = Steps::new(name, positions, vec![part(0, 1, 4); steps], Manner::Good).growing(grows);
-            bench.submit(job, Class::default()).unwrap();
+            bench.submit(job, SchedulingParams::default()).unwrap();
         }
         bench.run();
         for (name, _) in (1..).zip(&jobs) {
@@ -41,7 +41,9 @@ proptest! {
 /// Two requests that may take all of the memory, and take a third of it.
 fn two_that_may_take_all(bench: &mut Bench) {
     for name in 1..=2 {
-        bench.submit(Steps::new(name, 100, vec![part(0, 1, 4); 6], Manner::Good).growing(5), Class::default()).unwrap();
+        bench
+            .submit(Steps::new(name, 100, vec![part(0, 1, 4); 6], Manner::Good).growing(5), SchedulingParams::default())
+            .unwrap();
     }
 }
 
@@ -73,9 +75,9 @@ fn one_that_was_preempted_expires_at_its_deadline() {
     two_that_may_take_all(&mut bench);
     bench.run();
     let (now, hour) = (Instant::now(), Duration::from_hours(1));
-    let class = Class { deadline: Some(now + hour), ..Class::default() };
+    let scheduling = SchedulingParams { deadline: Some(now + hour), ..SchedulingParams::default() };
     for name in 3..=4 {
-        bench.submit(Steps::new(name, 100, vec![part(0, 1, 4); 18], Manner::Good).growing(5), class).unwrap();
+        bench.submit(Steps::new(name, 100, vec![part(0, 1, 4); 18], Manner::Good).growing(5), scheduling).unwrap();
     }
     while bench.scheduler.counters().preempted == 0 {
         bench.step();
@@ -97,15 +99,15 @@ fn the_youngest_gives_its_memory_up_and_nothing_overtakes_it() {
     // Longer than the last ones.
     for name in 3..=4 {
         let job = Steps::new(name, 100, vec![part(0, 1, 4); 18], Manner::Good).growing(5);
-        bench.submit(job, Class::default()).unwrap();
+        bench.submit(job, SchedulingParams::default()).unwrap();
     }
     while bench.scheduler.counters().preempted == 0 {
         bench.step();
     }
     assert_eq!((bench.scheduler.counters().running, bench.scheduler.counters().waiting), (1, 1));
     // One that would fit waits for it: it is asked before, whatever its priority.
-    let class = Class { priority: 1, ..Class::default() };
-    bench.submit(Steps::new(5, 10, vec![part(0, 1, 4)], Manner::Good), class).unwrap();
+    let scheduling = SchedulingParams { priority: 1, ..SchedulingParams::default() };
+    bench.submit(Steps::new(5, 10, vec![part(0, 1, 4)], Manner::Good), scheduling).unwrap();
     bench.run();
     let ends: Vec<u32> = bench.over.iter().map(|finished| finished.work.name).collect();
     assert_eq!(ends[2], 3, "the oldest goes on");

@@ -14,7 +14,8 @@ use demask::{Error, ModelByHand, Options, Prompt};
 use demask_decode::{CacheSpec, DecoderSpec, Event, Layout};
 use demask_figures::{Figure, short};
 use demask_step::{
-    HeadAsk, Job, Network, Position, Positions, Predictions, SequenceId, SequenceNeeds, SequenceStep, StepPlan, TokenId,
+    HeadAsk, Job, Network, Position, Positions, Predictions, SequenceId, SequenceLimits, SequenceStep, StepPlan,
+    TokenId,
 };
 use demask_terminal::words::counted;
 use serde_json::{Value, json};
@@ -185,7 +186,7 @@ impl Search {
         let is_mask = |position: &usize| Some(canvas[*position]) == mask;
         let masked = (layout.response()..canvas.len()).filter(is_mask).map(|position| position as Position).collect();
         let rows = canvas.len();
-        let needs = SequenceNeeds { positions: rows, rows, predictions: rows, ..SequenceNeeds::default() };
+        let needs = SequenceLimits { positions: rows, rows, predictions: rows, ..SequenceLimits::default() };
         let sequence = model.network_mut().open(&needs)?;
         Ok(Self { goal, forwards: session.counts().nfe, tokens, canvas, masked, layout, ask, sequence })
     }
@@ -216,8 +217,8 @@ impl Search {
             masked.remove(&position);
         }
         let all = tokens.len() as Position;
-        let mut plan = StepPlan { visible: all, mask: self.layout.attention(), ..StepPlan::default() };
-        plan.live.set_range(0..all);
+        let mut plan = StepPlan { kv_len: all, mask: self.layout.attention(), ..StepPlan::default() };
+        plan.query.set_range(0..all);
         plan.predict = masked.iter().copied().fold(Positions::new(), |mut set, position| {
             set.push(position);
             set

@@ -181,7 +181,7 @@ impl Slots {
             _ => {}
         })?;
         self.note(request, &held);
-        self.compare(request.plan.visible as usize, &held, &truth, found);
+        self.compare(request.plan.kv_len as usize, &held, &truth, found);
         (self.held, self.truth) = (held, truth);
         self.step += 1;
         found.forwards += 1;
@@ -206,7 +206,7 @@ impl Slots {
                     layer == 0 && *first_whole || compute.contains(*position) || changed(*position)
                 }
             };
-            let rows: Vec<u32> = plan.live.iter().filter(computed).collect();
+            let rows: Vec<u32> = plan.query.iter().filter(computed).collect();
             for position in rows {
                 written[position as usize] = Some(step);
             }

@@ -7,7 +7,7 @@ use demask::{Generation, Prompt, Receipt};
 use demask::{
     Opened,
     costs::{
-        rehearsal::Assumed,
+        dry_run::Assumed,
         replay::{Recorded, Script},
     },
 };
@@ -41,7 +41,7 @@ struct Report {
     /// The trace whose predictions stood in for the network's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     replay: Option<String>,
-    /// The share of drafts that come true, where a stand-in predicts in the network's place: the text means nothing then.
+    /// The share of drafts that come true, where a mock predicts in the network's place: the text means nothing then.
     #[serde(skip_serializing_if = "Option::is_none")]
     acceptance: Option<f64>,
     /// Seconds of a whole answer.
@@ -105,8 +105,8 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
             answer.intercept(Box::new(move |_, answers| script.next(answers)));
         }
         if let (Some(acceptance), Some(session)) = (acceptance, answer.session()) {
-            let stand_in = Assumed::new(model.info(), acceptance, settings.seed).in_place_of_networks(session);
-            answer.intercept(Box::new(stand_in));
+            let mock = Assumed::new(model.info(), acceptance, settings.seed).in_place_of_networks(session);
+            answer.intercept(Box::new(mock));
         }
         let before = model.network().expert_bytes_read();
         last = Some(model.answer(answer, &mut |_| go_on())?);

@@ -8,7 +8,7 @@ use demask::ModelByHand;
 use demask_decode::ModelFacts;
 use demask_model::Inspect;
 use demask_step::{
-    Drift, HeadAsk, Lanes, LayerRows, Mask, Need, Positions, Predictions, Probe, SequenceId, SequenceNeeds,
+    Drift, HeadAsk, Lanes, LayerRows, Mask, Positions, Predictions, Probe, SequenceId, SequenceLimits, SequenceSpec,
     SequenceStep, StepPlan, TokenId,
 };
 use demask_tensor::PartSeconds;
@@ -85,15 +85,15 @@ impl Shape {
     }
 
     /// Needs of its sequence, the forward that computes every slot included.
-    fn needs(self) -> SequenceNeeds {
-        SequenceNeeds {
+    fn needs(self) -> SequenceLimits {
+        SequenceLimits {
             positions: self.keys,
             rows: self.keys.max(self.all_rows()),
             predictions: self.head_rows * self.lanes(),
             drafts: self.drafts.unwrap_or(0),
             draft_span: if self.drafts.is_some() { self.rows } else { 0 },
             increments: self.computed.is_some(),
-            ..SequenceNeeds::default()
+            ..SequenceLimits::default()
         }
     }
 
@@ -122,8 +122,8 @@ impl Shape {
         let partial =
             |keep| LayerRows::Partial { compute: Positions::new(), probe: Some(probe(keep)), first_whole: true };
         StepPlan {
-            live: live.clone().into(),
-            visible: keys,
+            query: live.clone().into(),
+            kv_len: keys,
             mask: Mask::Full,
             layers: self.computed.map_or(LayerRows::All, partial),
             lanes: self.drafts.map_or(Lanes::Canvas, |drafts| Lanes::Drafts(drafts as u32)),
@@ -157,7 +157,7 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
     let shapes = all_rows.into_iter().map(|rows| Shape::new(rows, args, facts));
     let shapes: Vec<Shape> = shapes.collect::<anyhow::Result<_>>()?;
     // One after the other: the largest has room for all.
-    let largest = shapes.iter().max_by_key(|shape| shape.all_rows()).map(|shape| Need::from(shape.needs()));
+    let largest = shapes.iter().max_by_key(|shape| shape.all_rows()).map(|shape| SequenceSpec::from(shape.needs()));
     let mut model = load(opened, device, largest.as_slice(), settings.screen)?.by_hand()?;
     let _watched = Watched::begin();
     let stored = settings.source.stored_dtype(settings.screen)?;

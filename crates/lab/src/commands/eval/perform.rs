@@ -1,4 +1,4 @@
-//! A plan carried out: everything opened and rehearsed, then one model after the other loaded and its rows answered.
+//! A plan carried out: everything opened and run dry, then one model after the other loaded and its rows answered.
 
 use std::{cell::RefCell, collections::BTreeMap, ops::ControlFlow, path::Path};
 
@@ -7,13 +7,13 @@ use demask_eval::{
     Record,
     report::{Evaluation, Outline},
     run::{
-        self, Combination, Happened, Made, MadeBy, ModelRows, ModelSpec, Plan, Rehearsed, RunError, Runs, Store,
+        self, Combination, DryRun, Happened, Made, MadeBy, ModelRows, ModelSpec, Plan, RunError, Runs, Store,
         about_model, needs, outline,
     },
     sandbox::Permission,
     tasks::UNMATCHED,
 };
-use demask_step::Need;
+use demask_step::SequenceSpec;
 use serde_json::{Map, Value};
 
 use super::{
@@ -53,7 +53,7 @@ pub struct Ready {
     /// Tasks and rows; rows may be limited to other items between two calls.
     pub plan: Plan,
     groups: Vec<Group>,
-    rehearsed: Vec<Rehearsed>,
+    dry_runs: Vec<DryRun>,
     combinations: Vec<Combination>,
     models: Vec<Map<String, Value>>,
     permission: Option<Permission>,
@@ -70,7 +70,7 @@ pub struct Answers {
 }
 
 impl Ready {
-    /// Opens the models of a plan and rehearses its rows; without `strict`, rows that cannot be run are left out.
+    /// Opens the models of a plan and runs its rows dry; without `strict`, rows that cannot be run are left out.
     pub fn open(
         settings: &Settings,
         plan: Plan,
@@ -84,14 +84,14 @@ impl Ready {
         let execution = execution.filter(|_| plan.runs_programs());
         let permission = execution.map(|execution| permission(settings.screen, execution)).transpose()?;
         let mut ready =
-            Self { plan, groups, rehearsed: Vec::new(), combinations: Vec::new(), models: Vec::new(), permission };
-        let rehearsed = (0..ready.plan.rows.len()).map(|row| ready.rehearse(row)).collect::<Vec<_>>();
+            Self { plan, groups, dry_runs: Vec::new(), combinations: Vec::new(), models: Vec::new(), permission };
+        let dry_runs = (0..ready.plan.rows.len()).map(|row| ready.dry_run(row)).collect::<Vec<_>>();
         if strict {
-            ready.rehearsed = rehearsed.into_iter().collect::<Result<_, _>>()?;
+            ready.dry_runs = dry_runs.into_iter().collect::<Result<_, _>>()?;
         } else {
-            ready.keep(rehearsed)?;
+            ready.keep(dry_runs)?;
         }
-        ready.combinations = Combination::all(&ready.plan, &ready.rehearsed)?;
+        ready.combinations = Combination::all(&ready.plan, &ready.dry_runs)?;
         ready.models = (0..ready.plan.rows.len()).map(|row| ready.about(row)).collect();
         Ok(ready)
     }
@@ -102,23 +102,23 @@ impl Ready {
     }
 
     /// Prepares a row's requests without running them.
-    fn rehearse(&self, row: usize) -> Result<Rehearsed, RunError> {
+    fn dry_run(&self, row: usize) -> Result<DryRun, RunError> {
         match self.group(row).map(|group| &group.state) {
-            Some(State::Opened(opened)) => self.plan.rehearse(row, &|prompt, options| opened.prepare(prompt, options)),
+            Some(State::Opened(opened)) => self.plan.dry_run(row, &|prompt, options| opened.prepare(prompt, options)),
             _ => Err(RunError::Interrupted),
         }
     }
 
     /// Leaves out the rows that cannot be run, and those that are another one by another name.
-    fn keep(&mut self, rehearsed: Vec<Result<Rehearsed, RunError>>) -> Result<(), RunError> {
-        let mut place = vec![None; rehearsed.len()];
+    fn keep(&mut self, dry_runs: Vec<Result<DryRun, RunError>>) -> Result<(), RunError> {
+        let mut place = vec![None; dry_runs.len()];
         let (mut rows, mut first) = (Vec::new(), None);
-        for (index, one) in rehearsed.into_iter().enumerate() {
+        for (index, one) in dry_runs.into_iter().enumerate() {
             match one {
-                Ok(one) if !self.rehearsed.iter().any(|other: &Rehearsed| other.label == one.label) => {
+                Ok(one) if !self.dry_runs.iter().any(|other: &DryRun| other.label == one.label) => {
                     place[index] = Some(rows.len());
                     rows.push(self.plan.rows[index].clone());
-                    self.rehearsed.push(one);
+                    self.dry_runs.push(one);
                 }
                 Ok(_) => {}
                 Err(error) if error.is_usage() => first = first.or(Some(error)),
@@ -146,14 +146,14 @@ impl Ready {
 
     /// Returns the parts of the plan that a report needs besides the records.
     pub fn outline(&self) -> Outline {
-        outline(&self.plan, &self.rehearsed, &self.combinations, &self.models)
+        outline(&self.plan, &self.dry_runs, &self.combinations, &self.models)
     }
 
     /// Opens the place for answers: a results directory, or nowhere.
     pub fn answers(&self, out: Option<&Path>, width: usize) -> anyhow::Result<Answers> {
         let store = match out {
             Some(directory) => {
-                let configuration = run::configuration(&self.plan, &self.rehearsed, &self.combinations, &self.models);
+                let configuration = run::configuration(&self.plan, &self.dry_runs, &self.combinations, &self.models);
                 let store = Store::open(directory, &configuration, Some(&self.made(width)?))?;
                 self.outline().write(directory)?;
                 store
@@ -172,7 +172,7 @@ impl Ready {
     /// Loads the model of the first row, answers all items of its rows, and returns the largest resident memory of the process.
     pub fn peak_memory(&mut self, settings: &Settings, answers: &mut Answers) -> anyhow::Result<u64> {
         let rows = self.groups[0].rows.clone();
-        let model = self.load(settings, 0, &needs(&self.rehearsed, &rows, answers.width))?;
+        let model = self.load(settings, 0, &needs(&self.dry_runs, &rows, answers.width))?;
         // Answering begins with a peak of its own: loading may have taken more.
         let loaded = peak_memory();
         answer(&[(&model, &rows)], self.runs(answers.width), &mut answers.store, settings.screen)?;
@@ -224,7 +224,7 @@ impl Ready {
                 return Ok(None);
             }
             let mut ready = ready.borrow_mut();
-            let needs = needs(&ready.rehearsed, &ready.groups[group].rows, width);
+            let needs = needs(&ready.dry_runs, &ready.groups[group].rows, width);
             ready.load(settings, group, &needs).map(Some)
         };
         let mut work = |models: Vec<(usize, Box<Model>)>| ready.borrow_mut().take_turns(settings, models, answers);
@@ -263,7 +263,7 @@ impl Ready {
     }
 
     /// Takes the loaded model of a group.
-    fn load(&mut self, settings: &Settings, index: usize, needs: &[Need]) -> anyhow::Result<Box<Model>> {
+    fn load(&mut self, settings: &Settings, index: usize, needs: &[SequenceSpec]) -> anyhow::Result<Box<Model>> {
         let group = &mut self.groups[index];
         let opened = match std::mem::replace(&mut group.state, State::Gone) {
             State::Loaded(model) => return Ok(model),

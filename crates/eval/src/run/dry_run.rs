@@ -1,10 +1,10 @@
-//! Rehearsals: the canvas of each task's longest prompt under each row, laid out before any weights are read.
+//! Dry runs: the canvas of each task's longest prompt under each row, laid out before any weights are read.
 
 use std::cmp::Reverse;
 
 use demask::{Chosen, Error, Options, Prompt, Request};
 use demask_decode::Session;
-use demask_step::Need;
+use demask_step::SequenceSpec;
 
 use super::{
     Answering, Ask, Plan, Row, RunError, TaskPlan,
@@ -14,12 +14,12 @@ use crate::{Task, tasks::TASKS};
 
 /// A row that was found to be possible: its name, and what its sequences need.
 #[derive(Debug, Clone)]
-pub struct Rehearsed {
+pub struct DryRun {
     /// Name in records and tables: decoder and cache as receipts write them and the other swept values, if it has none
     /// of its own.
     pub label: String,
     /// The sequences of the longest prompt, and the guide's for it.
-    pub needs: Vec<Need>,
+    pub needs: Vec<SequenceSpec>,
     /// Settings on each task, in the order of the tasks.
     pub settings: Vec<Table>,
 }
@@ -34,12 +34,12 @@ impl Plan {
     ///
     /// # Errors
     /// If the row cannot answer a task.
-    pub fn rehearse(&self, row: usize, prepare: &Prepare<'_>) -> Result<Rehearsed, RunError> {
-        rehearse(&self.rows[row], &self.tasks, prepare).map_err(|error| self.at(row, error))
+    pub fn dry_run(&self, row: usize, prepare: &Prepare<'_>) -> Result<DryRun, RunError> {
+        dry_run(&self.rows[row], &self.tasks, prepare).map_err(|error| self.at(row, error))
     }
 }
 
-fn rehearse(row: &Row, tasks: &[TaskPlan], prepare: &Prepare<'_>) -> Result<Rehearsed, RunError> {
+fn dry_run(row: &Row, tasks: &[TaskPlan], prepare: &Prepare<'_>) -> Result<DryRun, RunError> {
     let (mut methods, mut needs, mut settings) = (String::new(), Vec::new(), Vec::new());
     for (ask, task) in row.asks.iter().zip(tasks) {
         if let Some(choosing) = &ask.choosing {
@@ -62,7 +62,7 @@ fn rehearse(row: &Row, tasks: &[TaskPlan], prepare: &Prepare<'_>) -> Result<Rehe
             needs = answer.job().needs().to_vec();
         }
     }
-    Ok(Rehearsed { label: row.label(&methods), needs, settings })
+    Ok(DryRun { label: row.label(&methods), needs, settings })
 }
 
 impl Row {
@@ -118,13 +118,13 @@ fn longest(prepare: &Prepare<'_>, ask: &Ask, mut prompts: Vec<Prompt>, seed: u64
 }
 
 /// Returns what as many of the largest prompts of some rows need as run at the same time.
-pub fn needs(rehearsed: &[Rehearsed], rows: &[usize], width: usize) -> Vec<Need> {
-    let positions = |one: &&Rehearsed| one.needs.iter().map(|need| need.sequence.positions).sum::<usize>();
-    let largest = rows.iter().map(|&row| &rehearsed[row]).max_by_key(positions).map(|one| one.needs.as_slice());
+pub fn needs(dry_runs: &[DryRun], rows: &[usize], width: usize) -> Vec<SequenceSpec> {
+    let positions = |one: &&DryRun| one.needs.iter().map(|need| need.sequence.positions).sum::<usize>();
+    let largest = rows.iter().map(|&row| &dry_runs[row]).max_by_key(positions).map(|one| one.needs.as_slice());
     std::iter::repeat_n(largest.unwrap_or_default(), width).flatten().cloned().collect()
 }
 
 /// Positions of the model's own sequences.
-pub(super) fn positions(needs: &[Need]) -> usize {
+pub(super) fn positions(needs: &[SequenceSpec]) -> usize {
     needs.iter().filter(|need| need.network == 0).map(|need| need.sequence.positions).sum()
 }

@@ -11,21 +11,21 @@ use super::shapes::{Like, ShapeError};
 use crate::{Error, ModelInfo, Opened, Options, Prompt, bridge::Bridge};
 
 /// A model as far as costs depend on it, perhaps with a guide.
-pub struct Outline {
+pub struct ModelShape {
     info: Arc<ModelInfo>,
     stored: BTreeMap<Role, Dtype>,
     main: Dtype,
-    guide: Option<Box<Outline>>,
+    guide: Option<Box<ModelShape>>,
 }
 
-impl Outline {
+impl ModelShape {
     /// Leaves a model's weights after, its first guide's too.
     pub fn of(opened: Opened) -> Self {
         let all = opened.into_parts().into_iter().rev();
-        let outline = all.fold(None, |guide: Option<Self>, (info, stored, main)| {
+        let shape = all.fold(None, |guide: Option<Self>, (info, stored, main)| {
             Some(Self { info, stored, main, guide: guide.map(Box::new) })
         });
-        outline.unwrap_or_else(|| unreachable!("a model is a part of itself"))
+        shape.unwrap_or_else(|| unreachable!("a model is a part of itself"))
     }
 
     /// Makes one of a released shape in bf16, perhaps with another number of layers; it has no tokenizer.
@@ -43,7 +43,7 @@ impl Outline {
     /// # Errors
     /// If the two do not go together.
     pub fn guided_by(mut self, guide: Self) -> Result<Self, Error> {
-        let wordless = [&self, &guide].iter().any(|outline| outline.info.tokenizer().is_err());
+        let wordless = [&self, &guide].iter().any(|shape| shape.info.tokenizer().is_err());
         let causal = guide.info.facts().mask == Mask::Causal;
         let bridge = if wordless && causal { Bridge::supposed() } else { Bridge::between(&self.info, &guide.info)? };
         if let Some(info) = Arc::get_mut(&mut self.info) {

@@ -1,10 +1,10 @@
-//! Turns of a decoder: its view of the session, its query to a forward, and the progress that follows from the
+//! Steps of a decoder: its view of the session, its query to a forward, and the progress that follows from the
 //! predictions.
 
 use std::{fmt, ops::Range};
 
 use demask_step::{
-    ForwardInput, HeadAsk, NO_TOKEN, Need, Position, Positions, Predictions, SequenceNeeds, StepPlan, TokenId,
+    ForwardInput, HeadAsk, NO_TOKEN, Position, Positions, Predictions, SequenceLimits, SequenceSpec, StepPlan, TokenId,
 };
 
 use crate::{
@@ -46,7 +46,7 @@ pub struct Query {
     /// The drafts to run instead of the canvas; none to run the canvas itself.
     pub branches: Drafts,
     /// The tokens to judge, one for each position of `predict`, by a decoder that asks for one each.
-    pub judge: Vec<TokenId>,
+    pub score: Vec<TokenId>,
 }
 
 impl Query {
@@ -57,7 +57,7 @@ impl Query {
         (self.within, self.ahead, self.end) = (None, false, None);
         self.drafts = false;
         self.branches.clear();
-        self.judge.clear();
+        self.score.clear();
     }
 
     /// End of the forward: the end of the canvas, unless set.
@@ -107,9 +107,9 @@ impl Drafts {
     }
 }
 
-/// Intent of a decoder for its next turn.
+/// Wish of a decoder for its next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Intent {
+pub enum Proposal {
     /// The query's forward.
     Predict,
     /// End: the canvas is complete.
@@ -223,7 +223,7 @@ pub trait Decoder: fmt::Debug + Send {
     fn ask(&self, ask: &mut HeadAsk);
 
     /// Adds what its steps need beyond the cache policy's rows: predictions, drafts. By default it predicts a block.
-    fn reserve(&self, layout: &Layout, needs: &mut SequenceNeeds) {
+    fn reserve(&self, layout: &Layout, needs: &mut SequenceLimits) {
         needs.predictions = needs.predictions.max(layout.block_length());
     }
 
@@ -237,31 +237,31 @@ pub trait Decoder: fmt::Debug + Send {
         None
     }
 
-    /// Returns the next intent and fills the (empty) query. Called once for each forward.
-    fn intend(&mut self, view: &View<'_>, query: &mut Query) -> Intent;
+    /// Returns the next proposal and fills the (empty) query. Called once for each forward.
+    fn propose(&mut self, view: &View<'_>, query: &mut Query) -> Proposal;
 
     /// Takes the predictions for the plan of its last query, or those of the helper that it asked since. The view is
     /// the canvas that was run. It completes the progress, or fills the helper's next request and is called again with
     /// the helper's predictions. The session writes the commits once the progress is settled.
-    fn absorb(&mut self, view: &View<'_>, answer: &Answer<'_>, turn: &mut Turn<'_>) -> Turned;
+    fn accept(&mut self, view: &View<'_>, answer: &Answer<'_>, context: &mut StepContext<'_>) -> StepResult;
 
-    /// Returns why it cannot go on, once its turn has ended so. By default it always can.
+    /// Returns why it cannot go on, once its step has ended so. By default it always can.
     fn fault(&self) -> Option<String> {
         None
     }
 
     /// Returns the sequences of the networks that it asks beside the diffusion model.
-    fn helpers(&self) -> &[Need] {
+    fn helpers(&self) -> &[SequenceSpec] {
         &[]
     }
 
     /// Returns the tokens that its helper reads first, whatever is decoded, as far as it takes them from another request that
     /// read them: it never asks the helper to read them then. The helper is causal. By default none.
-    fn begins(&self) -> &[TokenId] {
+    fn prefix_tokens(&self) -> &[TokenId] {
         &[]
     }
 
-    /// Learns, before its first turn, that its helper has so many of [these](Self::begins) tokens already.
+    /// Learns, before its first step, that its helper has so many of [these](Self::prefix_tokens) tokens already.
     fn opened(&mut self, _filled: Position) {}
 
     /// Returns the tokens that its helper has read and will never be asked to read again. By default none.
@@ -274,7 +274,7 @@ pub trait Decoder: fmt::Debug + Send {
 #[derive(Debug, Clone, Copy)]
 pub struct Answer<'a> {
     /// Predictor.
-    pub whose: Whose,
+    pub source: AnswerSource,
     /// The plan of the diffusion model's forward.
     pub plan: &'a StepPlan,
     /// Predictions for that plan, or for the request to the helper. The diffusion model's are read through the constraint.
@@ -285,25 +285,25 @@ pub struct Answer<'a> {
 
 /// Predictor of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
+pub enum AnswerSource {
     /// The diffusion model, for the canvas or its drafts.
     Canvas,
     /// The helper that was asked.
     Helper,
 }
 
-/// Outputs that a decoder fills in its turn.
+/// Outputs that a decoder fills in a step.
 #[derive(Debug)]
-pub struct Turn<'a> {
+pub struct StepContext<'a> {
     /// Progress of the forward.
     pub progress: &'a mut Progress,
     /// Request for the helper to run. It holds the request that the helper ran last.
     pub helper: &'a mut ForwardInput,
 }
 
-/// End of a decoder's turn.
+/// Result of a decoder's step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turned {
+pub enum StepResult {
     /// The progress is complete.
     Settled,
     /// The helper runs its request first.

@@ -7,8 +7,8 @@ use std::cell::RefCell;
 
 use demask_decode::{Event, ModelFacts, Session};
 use demask_step::{
-    ForwardInput, HeadAsk, Job, Judged, Mask, NO_TOKEN, Pending, Position, Positions, Predictions, StepPlan, TokenId,
-    random,
+    ForwardInput, HeadAsk, Job, Mask, NO_TOKEN, Pending, Position, Positions, Predictions, StepPlan, TokenId,
+    TokenScore, random,
 };
 
 use crate::ModelInfo;
@@ -60,18 +60,18 @@ pub enum ReplayError {
     },
 }
 
-/// A stand-in for networks.
-pub trait StandIn {
+/// A mock of networks.
+pub trait MockNetwork {
     /// Returns the predictions of a network for a request.
     ///
     /// # Errors
     /// If it has no predictions for such a request.
-    fn answer(&mut self, asked: &Rehearsed<'_>, request: &ForwardInput) -> Result<Predictions, ReplayError>;
+    fn answer(&mut self, asked: &DryRunGroup<'_>, request: &ForwardInput) -> Result<Predictions, ReplayError>;
 }
 
-/// A group of requests of a rehearsed session.
+/// A group of requests of a dry run.
 #[derive(Debug, Clone, Copy)]
-pub struct Rehearsed<'a> {
+pub struct DryRunGroup<'a> {
     /// Index of the feed of the session, from 0.
     pub step: usize,
     /// Index of the network: 0 is the model, 1 its guide.
@@ -83,20 +83,20 @@ pub struct Rehearsed<'a> {
 }
 
 /// Function that sees each group with its predictions, and may add what they cost.
-pub type See<'a> = dyn FnMut(&Rehearsed<'_>, &mut [Predictions]) + 'a;
+pub type See<'a> = dyn FnMut(&DryRunGroup<'_>, &mut [Predictions]) + 'a;
 
 /// Runs a session to its end.
 ///
 /// # Errors
-/// If the stand-in has no answer.
-pub fn rehearse(session: &mut Session, stand_in: &mut dyn StandIn, see: &mut See<'_>) -> Result<(), ReplayError> {
-    each(session, stand_in, see, &mut |_| {})
+/// If the mock has no answer.
+pub fn dry_run(session: &mut Session, mock: &mut dyn MockNetwork, see: &mut See<'_>) -> Result<(), ReplayError> {
+    each(session, mock, see, &mut |_| {})
 }
 
 /// Runs a session to its end; `heed` gets what has happened by each group.
 fn each(
     session: &mut Session,
-    stand_in: &mut dyn StandIn,
+    mock: &mut dyn MockNetwork,
     see: &mut See<'_>,
     heed: &mut dyn FnMut(Outcome),
 ) -> Result<(), ReplayError> {
@@ -107,8 +107,8 @@ fn each(
         let network = requests.first().and_then(of).map_or(0, |need| need.network);
         let increments: Vec<bool> =
             requests.iter().map(|request| of(request).is_some_and(|need| need.sequence.increments)).collect();
-        let asked = Rehearsed { step, network, requests, increments: &increments };
-        let answers: Result<Vec<_>, _> = requests.iter().map(|request| stand_in.answer(&asked, request)).collect();
+        let asked = DryRunGroup { step, network, requests, increments: &increments };
+        let answers: Result<Vec<_>, _> = requests.iter().map(|request| mock.answer(&asked, request)).collect();
         let mut answers = answers?;
         see(&asked, &mut answers);
         session.feed(&answers);
@@ -165,7 +165,7 @@ fn counted(count: usize, what: &str) -> String {
 
 /// Describes the plans of a group, a line each. The guide's sequences follow the `own` ones of the model. Where a causal model's
 /// rows hold `open`, the token of positions that are not written, their predictions are guesses.
-fn lines(asked: &Rehearsed<'_>, own: usize, open: Option<TokenId>) -> impl Iterator<Item = String> {
+fn lines(asked: &DryRunGroup<'_>, own: usize, open: Option<TokenId>) -> impl Iterator<Item = String> {
     asked.requests.iter().map(move |request| {
         let (whose, index) = match request.sequence.checked_sub(own) {
             Some(index) => ("guide", index),
@@ -191,14 +191,14 @@ fn guesses(ForwardInput { plan, tokens, .. }: &ForwardInput, open: Option<TokenI
 }
 
 /// Writes a line for the rules of the decoder and the cache policy, if they have any. One follows for the tokens that a
-/// constraint forces before the first forward, one for each step that `session` would run with a stand-in, and one for
-/// their sum. `see` as for [`rehearse`]. Steps that depend on predictions may differ in a real run.
+/// constraint forces before the first forward, one for each step that `session` would run with a mock, and one for
+/// their sum. `see` as for [`dry_run`]. Steps that depend on predictions may differ in a real run.
 ///
 /// # Errors
-/// As [`rehearse`].
+/// As [`dry_run`].
 pub fn explain(
     session: &mut Session,
-    stand_in: &mut dyn StandIn,
+    mock: &mut dyn MockNetwork,
     tell: &mut dyn FnMut(String),
     see: &mut See<'_>,
 ) -> Result<(), ReplayError> {
@@ -215,11 +215,11 @@ pub fn explain(
     }
     let open = session.canvas().last().copied();
     let told = RefCell::new(Vec::new());
-    let mut note = |asked: &Rehearsed<'_>, answers: &mut [Predictions]| {
+    let mut note = |asked: &DryRunGroup<'_>, answers: &mut [Predictions]| {
         told.borrow_mut().extend(lines(asked, own, open));
         see(asked, answers);
     };
-    each(session, stand_in, &mut note, &mut |outcome| {
+    each(session, mock, &mut note, &mut |outcome| {
         let mut lines = told.take();
         if let (Some(line), Some(outcome)) = (lines.last_mut(), outcome.told()) {
             *line += &outcome;
@@ -364,10 +364,10 @@ impl Assumed {
         }
         predictions.top.extend(std::iter::repeat_n((token, confidence), ask.wanted.top));
         let judged = match run {
-            Some(_) => Judged { rank: 0, log_probability: 0.0, best: 1.0 },
-            None => Judged { rank: u32::MAX - 1, log_probability: f32::MIN, best: 1.0 },
+            Some(_) => TokenScore { rank: 0, log_probability: 0.0, best: 1.0 },
+            None => TokenScore { rank: u32::MAX - 1, log_probability: f32::MIN, best: 1.0 },
         };
-        predictions.judged.extend(std::iter::repeat_n(judged, ask.wanted.judge_width));
+        predictions.scores.extend(std::iter::repeat_n(judged, ask.wanted.score_width));
         self.push_row(predictions, ask, Some(token));
     }
 
@@ -390,13 +390,13 @@ impl Assumed {
             predictions.entropy.push(f32::INFINITY);
         }
         predictions.top.extend(std::iter::repeat_n((NO_TOKEN, 0.0), ask.wanted.top));
-        predictions.judged.extend(std::iter::repeat_n(Judged::NONE, ask.wanted.judge_width));
+        predictions.scores.extend(std::iter::repeat_n(TokenScore::NONE, ask.wanted.score_width));
         self.push_row(predictions, ask, None);
     }
 }
 
-impl StandIn for Assumed {
-    fn answer(&mut self, asked: &Rehearsed<'_>, request: &ForwardInput) -> Result<Predictions, ReplayError> {
+impl MockNetwork for Assumed {
+    fn answer(&mut self, asked: &DryRunGroup<'_>, request: &ForwardInput) -> Result<Predictions, ReplayError> {
         Ok(self.predict(asked.network, request))
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use demask::{
-    Error, Event, Generation, RequestHandle, TraceLine,
+    Error, Event, Generation, TraceLine,
     trace::{TokenTexts, Tracer},
 };
 use pyo3::{prelude::*, types::PyDict};
@@ -24,14 +24,14 @@ use crate::{
 pub const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A request on its way. Dropped, it is given up before the next forward.
-#[pyclass(frozen, module = "demask._native")]
-pub struct Ticket {
+#[pyclass(frozen, name = "Ticket", module = "demask._native")]
+pub struct RequestHandle {
     inside: Mutex<Inside>,
 }
 
 struct Inside {
     /// The request; none once it is given up.
-    handle: Option<RequestHandle<Generation>>,
+    handle: Option<demask::RequestHandle<Generation>>,
     /// Events so far, where only the end is waited for.
     events: Vec<Event>,
     /// The trace, if its way is written down.
@@ -68,9 +68,9 @@ pub enum Yield<'py> {
     Answer(Bound<'py, PyDict>),
 }
 
-impl Ticket {
+impl RequestHandle {
     /// Wraps a request of an engine.
-    pub fn new(handle: RequestHandle<Generation>, raised: Option<Raised>, trace: Option<Trace>) -> Self {
+    pub fn new(handle: demask::RequestHandle<Generation>, raised: Option<Raised>, trace: Option<Trace>) -> Self {
         Self { inside: Mutex::new(Inside { handle: Some(handle), events: Vec::new(), trace, raised }) }
     }
 
@@ -119,7 +119,7 @@ impl Inside {
     /// Reads events, and writes them into the trace; none once the request is given up.
     fn read(
         &mut self,
-        read: impl FnOnce(&mut RequestHandle<Generation>) -> Poll<Option<Vec<Event>>>,
+        read: impl FnOnce(&mut demask::RequestHandle<Generation>) -> Poll<Option<Vec<Event>>>,
     ) -> Option<Poll<Option<Vec<Event>>>> {
         let found = read(self.handle.as_mut()?);
         if let (Some(trace), Poll::Ready(Some(events))) = (&mut self.trace, &found) {
@@ -139,7 +139,7 @@ fn given_up(py: Python<'_>) -> PyErr {
 }
 
 #[pymethods]
-impl Ticket {
+impl RequestHandle {
     /// Asks for nothing before the end.
     fn wait_for_the_end(&self) {
         if let Some(handle) = &mut self.lock().handle {
