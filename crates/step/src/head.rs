@@ -81,7 +81,7 @@ impl HeadRequest {
     /// Returns the tokens of a vocabulary that it does not allow, ascending.
     pub fn refused(&self, vocabulary: usize) -> impl Iterator<Item = TokenId> + '_ {
         let bound = self.bound(vocabulary) as TokenId;
-        self.forbid.iter().copied().filter(move |&token| token < bound).chain(bound..vocabulary as TokenId)
+        self.banned.iter().copied().filter(move |&token| token < bound).chain(bound..vocabulary as TokenId)
     }
 
     /// Returns the number of leading tokens of a vocabulary that are below the limit.

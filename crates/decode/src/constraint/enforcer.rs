@@ -474,8 +474,9 @@ impl Heard<'_> {
         let probability =
             self.predictions.confidence.get(index).filter(|&&known| known > LEAST_KNOWN && known <= 1.0)?;
         let is_drawn = wanted.sampling.confidence == ConfidenceOf::Drawn;
-        let weighs =
-            |&token: &TokenId| wanted.mute.binary_search(&token).is_err() && (!is_drawn || wanted.allows(token));
+        let weighs = |&token: &TokenId| {
+            wanted.zero_confidence.binary_search(&token).is_err() && (!is_drawn || wanted.allows(token))
+        };
         let predicted = self.predictions.tokens.get(index).filter(|token| weighs(token))?;
         if wanted.sampling.filters(logits.len()) || !weighs(&token) {
             return None;
