@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use demask::ModelByHand;
 use demask::{Model, Options, Prompt};
-use demask_model::Part;
+use demask_model::Intermediate;
 use demask_step::{Job, Positions, Predictions, SequenceId, SequenceStep};
 use demask_testkit::by_hand::ByHand;
 
@@ -70,7 +70,7 @@ fn distances(model: &mut ModelByHand, cache: &str) -> Vec<[[Distance; 2]; 2]> {
         let network = model.network_mut();
         network.watch(&canvas, mask, &mut |part, values| drop(fresh.insert(part, values.to_vec()))).unwrap();
         for (layer, tensors) in stored.iter().enumerate() {
-            let parts = [Part::Key(layer), Part::Value(layer)];
+            let parts = [Intermediate::Key(layer), Intermediate::Value(layer)];
             for (tensor, (stored, part)) in tensors.iter().zip(parts).enumerate() {
                 let width = stored.len() / canvas.len();
                 let rows = stored.chunks_exact(width).zip(fresh[&part].chunks_exact(width));

@@ -212,7 +212,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
     /// hold already. Without a limit the device itself says when it is full.
     pub fn limit(&mut self, device: DeviceId, bytes: u64) {
         let budget = self.budgets.of(device);
-        budget.limit = bytes.saturating_add(budget.taken).saturating_add(budget.grown);
+        budget.limit = bytes.saturating_add(budget.allocated).saturating_add(budget.grown);
         self.stirred = true;
     }
 

@@ -190,11 +190,11 @@ impl Library {
     }
 
     fn check(&self, call: &'static str, code: Code) -> Result<(), Failure> {
-        if code == 0 { Ok(()) } else { Err(Failure { call, code, message: self.told(code) }) }
+        if code == 0 { Ok(()) } else { Err(Failure { call, code, message: self.message(code) }) }
     }
 
     /// An answer in the driver's own words.
-    fn told(&self, code: Code) -> String {
+    fn message(&self, code: Code) -> String {
         let told = |tell: Tell| {
             let mut text = ptr::null();
             // SAFETY: both functions write the address of a text that stays, or null.

@@ -54,7 +54,7 @@ choices! {
 
 parameters! {
     /// Drafts of the diffusion model, taken as far as an autoregressive guide agrees.
-    pub struct Guided {
+    pub struct GuidedDecoding {
         /// the guide agrees with its own best token; with its k best; with those of them that have at least tau of the
         /// best one's probability (the released program's rule); or, confidence, with any token of which the diffusion
         /// model is at least tau times as sure as the guide is of its best (appendix C.4 of the paper as printed, which
@@ -76,7 +76,7 @@ parameters! {
     }
 }
 
-impl DecoderKind for Guided {
+impl DecoderKind for GuidedDecoding {
     const NAME: &'static str = "guided";
     const SUMMARY: &'static str = "the diffusion model drafts all masks, and the run of them that an autoregressive \
                                    guide agrees with is taken";
@@ -149,7 +149,7 @@ impl DecoderKind for Guided {
     }
 }
 
-impl DecoderLoop for Guided {
+impl DecoderLoop for GuidedDecoding {
     fn build(&self, setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
         let options = setup.options;
         let Some(guide) = &options.guide else {
@@ -190,7 +190,7 @@ impl DecoderLoop for Guided {
     }
 }
 
-impl Guided {
+impl GuidedDecoding {
     /// Alignment of this guide's tokens with the canvas's.
     fn alignment(&self, guide: &GuideOptions) -> Alignment {
         Alignment::fitted(self.align, guide.shared_vocabulary)

@@ -5,7 +5,7 @@ use demask_step::{HeadAsk, NO_TOKEN, Predictions, SequenceLimits, SequenceSpec};
 use super::{
     CANVAS, Phase, Session, UNCONDITIONAL,
     logprobs::Logprobs,
-    request::{Kept, helper_request, needs, requests},
+    request::{RetainedDraft, helper_request, needs, requests},
     stop::Ending,
     tally::Tally,
 };
@@ -63,7 +63,7 @@ impl Session {
         query.foreseen.reserve(layout.len());
         query.score.reserve(own.predictions * own.score_width);
         query.branches.reserve(drafted, own.drafts);
-        let kept = requests.iter().map(|_| Kept::with_capacity(drafted)).collect();
+        let kept = requests.iter().map(|_| RetainedDraft::with_capacity(drafted)).collect();
         let helper = helper_request(&options, decoder.helpers());
         let group_rows = all.iter().map(|needs| needs.rows).sum();
         let own = all.into_iter().map(|needs| SequenceLimits { group_rows, ..needs });
@@ -92,7 +92,7 @@ impl Session {
             decoder,
             cache,
             needs,
-            kept,
+            retained: kept,
             requests,
             running: 0,
             rides: false,

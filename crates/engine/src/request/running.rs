@@ -94,7 +94,7 @@ impl Request {
 
     /// Counts the bytes that its sequences have taken by now.
     pub(crate) fn count_bytes(&mut self) {
-        let taken = self.open.reservations.iter().map(|reservation| reservation.taken).sum();
+        let taken = self.open.reservations.iter().map(|reservation| reservation.allocated).sum();
         self.bytes = self.bytes.max(taken);
     }
 

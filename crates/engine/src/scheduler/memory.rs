@@ -166,7 +166,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
     fn evict(&mut self, request: &Request, reservations: &[Reservation]) {
         for reservation in reservations {
             let left = self.budgets.left(reservation.device);
-            let mut left = left.saturating_sub(reservation.taken).saturating_sub(reservation.growth);
+            let mut left = left.saturating_sub(reservation.allocated).saturating_sub(reservation.growth);
             for (index, need) in request.job().needs().iter().enumerate() {
                 if let Some(state) = &mut self.states[request.on[need.network].0]
                     && state.device == reservation.device

@@ -51,7 +51,7 @@ fn dry_run(row: &Row, tasks: &[TaskPlan], prepare: &Prepare<'_>) -> Result<DryRu
             settings.push(effective(row, ask, None));
             continue;
         }
-        let refused = |error| RunError::Row { row: row.told(), task: task.name.clone(), error: Box::new(error) };
+        let refused = |error| RunError::Row { row: row.describe(), task: task.name.clone(), error: Box::new(error) };
         let prompts = task.problems.iter().map(|problem| ask.prompt(problem)).collect::<Result<_, _>>()?;
         let answer = longest(prepare, ask, prompts, row.seeds[0]).map_err(refused)?;
         settings.push(effective(row, ask, Chosen::of(&answer)));
@@ -67,7 +67,7 @@ fn dry_run(row: &Row, tasks: &[TaskPlan], prepare: &Prepare<'_>) -> Result<DryRu
 
 impl Row {
     /// Name of the row in refusals.
-    fn told(&self) -> Option<String> {
+    fn describe(&self) -> Option<String> {
         let values: Vec<_> = self.values.iter().map(|(name, value)| format!("{name}={value}")).collect();
         match &self.name {
             Some(name) => Some(format!("row \"{name}\"")),

@@ -61,7 +61,7 @@ pub fn run(settings: &Settings, args: &StalenessArgs) -> anyhow::Result<()> {
         })?;
         found.caches.push(of_cache);
     }
-    subject.tell(settings, &found)
+    subject.report(settings, &found)
 }
 
 /// The caches that were named, in one of two ways.
