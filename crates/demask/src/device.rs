@@ -341,7 +341,7 @@ impl DeviceOptions {
         Ok(Products { dtype, quantisation, activations })
     }
 
-    /// Returns the options of the backend of a device that was [found](Self::found), for a checkpoint stored in
+    /// Returns the options of the backend of a device that was [found](Self::resolved), for a checkpoint stored in
     /// `stored`.
     pub fn backend_options(&self, stored: Dtype) -> Result<BackendOptions, UnusableDevice> {
         match self.device {

@@ -283,7 +283,7 @@ impl LikelihoodTask {
         let each = 1 + usize::from(asked.options.cfg_scale != 0.0);
         let (texts, canvases) = (&asked.texts, &plan.canvases);
         let length = texts.iter().map(|text| text.tokens.len()).max().unwrap_or(1);
-        let sequence = SequenceLimits {
+        let limits = SequenceLimits {
             positions: length,
             rows: length,
             group_rows: length * each,
@@ -295,7 +295,7 @@ impl LikelihoodTask {
         // A text that is read goes on from where the one before it has come to.
         let apart = if asked.attention == Mask::Causal { 1 } else { canvases.len().max(1) };
         let side_by_side = (rows / (length * each)).clamp(1, apart);
-        let needs = vec![SequenceSpec { network: 0, sequence }; side_by_side * each];
+        let needs = vec![SequenceSpec { network: 0, limits }; side_by_side * each];
         let requests = vec![ForwardInput::default(); side_by_side.min(canvases.len()) * each];
         let found =
             texts.iter().map(|text| Likelihood { tokens: text.judged.len(), ..Likelihood::default() }).collect();

@@ -79,7 +79,7 @@ impl Opened {
         let mut networks = Vec::new();
         for (index, one) in self.all().enumerate() {
             let needs = needs.iter().filter(|need| need.network == index.min(1));
-            let sequences: Vec<SequenceLimits> = needs.map(|need| need.sequence.clone()).collect();
+            let sequences: Vec<SequenceLimits> = needs.map(|need| need.limits.clone()).collect();
             networks.push(one.load(device, &sequences, progress)?);
         }
         Model::of(self.info, networks)

@@ -45,7 +45,7 @@ fn decode(model: &mut ModelByHand, problem: &str, cache: &str) -> (Vec<[Vec<f32>
     let mut session = model.info().session(&Prompt::user(problem, None), &options).unwrap();
     let needs = session.needs().to_vec();
     let network = model.network_mut();
-    let id: SequenceId = network.open(&needs[0].sequence).unwrap();
+    let id: SequenceId = network.open(&needs[0].limits).unwrap();
     while session.wants() == Some(0) {
         let steps: Vec<SequenceStep<'_>> = session.requests().iter().map(|request| request.step(id)).collect();
         let mut out = vec![Predictions::default(); steps.len()];

@@ -398,10 +398,9 @@ impl<N: Network + ?Sized> Scheduler<N> {
         }
         self.stirred = true;
         for (need, &room) in request.job().needs().iter().zip(&request.open.room) {
-            if let Some(opens_with) =
-                need.sequence.opens_with.filter(|_| request.end.as_ref().is_some_and(Result::is_ok))
+            if let Some(opens_with) = need.limits.opens_with.filter(|_| request.end.as_ref().is_some_and(Result::is_ok))
             {
-                self.growths.learn(need.sequence.positions.saturating_sub(opens_with), room.saturating_sub(opens_with));
+                self.growths.learn(need.limits.positions.saturating_sub(opens_with), room.saturating_sub(opens_with));
             }
         }
         let open = std::mem::take(&mut request.open);

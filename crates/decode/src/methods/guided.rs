@@ -185,7 +185,7 @@ impl DecoderLoop for GuidedDecoding {
             stood: 0,
             opinion: Opinion::Open,
             own_confidence: 0.0,
-            helpers: [SequenceSpec { network: 1, sequence: SequenceLimits { score_width: width, ..most } }],
+            helpers: [SequenceSpec { network: 1, limits: SequenceLimits { score_width: width, ..most } }],
         })
     }
 }
@@ -386,7 +386,7 @@ impl Judging {
         }
         let Trial { ids, first, scored: judged, .. } = &self.trial;
         let start = first + self.stood;
-        let room = (self.helpers[0].sequence.positions + 1).saturating_sub(start);
+        let room = (self.helpers[0].limits.positions + 1).saturating_sub(start);
         let count = (judged.len() - self.stood).min(self.verify).min(room);
         if self.opinion != Opinion::Open || count == 0 || start == 0 || start + count > ids.len() + 1 {
             self.conclude(view, constraint, context.progress);

@@ -238,7 +238,7 @@ impl Session {
     /// Keeps the rows that the accepted draft computed: all of them under a cache policy whose slots have a history,
     /// else those that the policy names.
     fn keep_accepted(&mut self) {
-        let rows = self.cache.keeps();
+        let rows = self.cache.retains();
         for (request, kept) in self.requests[..self.running].iter_mut().zip(&mut self.retained) {
             if let Some(Retain { positions, .. }) = request.plan.retain.take() {
                 kept.positions = positions;
@@ -555,7 +555,7 @@ impl Job for Session {
             kept.positions = keep.positions;
         }
         let end = plan.query.first().unwrap_or(plan.kv_len);
-        self.recompute = Some(Recompute::new(CANVAS, &mut self.needs[CANVAS].sequence, end, plan.kv_len));
+        self.recompute = Some(Recompute::new(CANVAS, &mut self.needs[CANVAS].limits, end, plan.kv_len));
         self.tally.counts.preempted += 1;
     }
 

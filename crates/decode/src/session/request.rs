@@ -128,6 +128,6 @@ pub(super) fn helper_request(options: &SessionOptions, helpers: &[SequenceSpec])
     let ask = HeadRequest { banned, ..HeadRequest::default() }.into();
     let sequence = 1 + usize::from(options.cfg_scale > 0.0);
     let mut request = ForwardInput { sequence, ask, ..ForwardInput::default() };
-    request.reserve(&need.sequence);
+    request.reserve(&need.limits);
     request
 }

@@ -67,10 +67,8 @@ impl Session {
         let helper = helper_request(&options, decoder.helpers());
         let group_rows = all.iter().map(|needs| needs.rows).sum();
         let own = all.into_iter().map(|needs| SequenceLimits { group_rows, ..needs });
-        let needs = own
-            .map(|sequence| SequenceSpec { network: 0, sequence })
-            .chain(decoder.helpers().iter().cloned())
-            .collect();
+        let needs =
+            own.map(|limits| SequenceSpec { network: 0, limits }).chain(decoder.helpers().iter().cloned()).collect();
         let keeps_logits = enforcer.is_some() || reads_logits(&*decoder);
         let adjuster = Adjuster::new(
             &options.adjustments,
@@ -126,7 +124,7 @@ impl Session {
         session.advance();
         // One sequence whose slots can be computed again takes memory as it is used.
         if session.needs.len() == UNCONDITIONAL && session.cache.recomputes() {
-            session.needs[CANVAS].sequence.opens_with = Some(session.requests[CANVAS].plan.kv_len as usize);
+            session.needs[CANVAS].limits.opens_with = Some(session.requests[CANVAS].plan.kv_len as usize);
         }
         Ok(session)
     }

@@ -106,7 +106,7 @@ fn each(
         let of = |request: &ForwardInput| needs.get(request.sequence);
         let network = requests.first().and_then(of).map_or(0, |need| need.network);
         let increments: Vec<bool> =
-            requests.iter().map(|request| of(request).is_some_and(|need| need.sequence.increments)).collect();
+            requests.iter().map(|request| of(request).is_some_and(|need| need.limits.increments)).collect();
         let asked = DryRunGroup { step, network, requests, increments: &increments };
         let answers: Result<Vec<_>, _> = requests.iter().map(|request| mock.answer(&asked, request)).collect();
         let mut answers = answers?;

@@ -87,7 +87,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
             let id = request.on[need.network];
             let Some(state) = &mut self.states[id.0] else { continue };
             let prefix = if state.keeps_prefixes() { request.job().prefix_tokens(index) } else { Prefix::default() };
-            match state.open(&need.sequence, prefix, tenant) {
+            match state.open(&need.limits, prefix, tenant) {
                 Ok(opened) => {
                     sequences.push((id, opened.sequence));
                     filled.push(opened.filled);
@@ -208,6 +208,6 @@ impl<N: Network + ?Sized> Scheduler<N> {
             Some(opening.and_then(|opening| promised.map(|promised| cost(opening, promised))))
         };
         let needs = request.job().needs().iter();
-        reservations(needs.filter_map(|need| cost_of(*on.get(need.network)?, &need.sequence)))
+        reservations(needs.filter_map(|need| cost_of(*on.get(need.network)?, &need.limits)))
     }
 }

@@ -119,12 +119,12 @@ fn longest(prepare: &Prepare<'_>, ask: &Ask, mut prompts: Vec<Prompt>, seed: u64
 
 /// Returns what as many of the largest prompts of some rows need as run at the same time.
 pub fn needs(dry_runs: &[DryRun], rows: &[usize], width: usize) -> Vec<SequenceSpec> {
-    let positions = |one: &&DryRun| one.needs.iter().map(|need| need.sequence.positions).sum::<usize>();
+    let positions = |one: &&DryRun| one.needs.iter().map(|need| need.limits.positions).sum::<usize>();
     let largest = rows.iter().map(|&row| &dry_runs[row]).max_by_key(positions).map(|one| one.needs.as_slice());
     std::iter::repeat_n(largest.unwrap_or_default(), width).flatten().cloned().collect()
 }
 
 /// Positions of the model's own sequences.
 pub(super) fn positions(needs: &[SequenceSpec]) -> usize {
-    needs.iter().filter(|need| need.network == 0).map(|need| need.sequence.positions).sum()
+    needs.iter().filter(|need| need.network == 0).map(|need| need.limits.positions).sum()
 }
