@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use demask::{SchedulingParams, Request};
+use demask::{Request, SchedulingParams};
 use demask_engine::{NetworkId, Refused, Scheduler};
 use demask_step::DeviceId;
 use job::{Manner, Part, Steps};

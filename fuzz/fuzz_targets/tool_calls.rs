@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use demask::{
     Conversation, ModelInfo,
-    parts::{AnswerReader, Part},
+    parts::{AnswerPart, AnswerReader},
 };
 use demask_checkpoint::{Message, ModelFiles};
 use libfuzzer_sys::fuzz_target;
@@ -54,16 +54,16 @@ fn reader(template: &'static str) -> AnswerReader {
 }
 
 /// The parts of an answer in pieces of so many letters; pieces of one part are joined.
-fn parts(mut reader: AnswerReader, text: &str, length: usize) -> Vec<Part> {
+fn parts(mut reader: AnswerReader, text: &str, length: usize) -> Vec<AnswerPart> {
     let letters: Vec<char> = text.chars().collect();
-    let mut all: Vec<Part> =
+    let mut all: Vec<AnswerPart> =
         letters.chunks(length).flat_map(|piece| reader.feed(&piece.iter().collect::<String>())).collect();
     all.extend(reader.end());
-    let mut joined: Vec<Part> = Vec::new();
+    let mut joined: Vec<AnswerPart> = Vec::new();
     for part in all {
         match (joined.last_mut(), part) {
-            (Some(Part::Content(before)), Part::Content(more))
-            | (Some(Part::Reasoning(before)), Part::Reasoning(more)) => before.push_str(&more),
+            (Some(AnswerPart::Content(before)), AnswerPart::Content(more))
+            | (Some(AnswerPart::Reasoning(before)), AnswerPart::Reasoning(more)) => before.push_str(&more),
             (_, part) => joined.push(part),
         }
     }
@@ -77,7 +77,7 @@ fuzz_target!(|input: (u8, u8, &str)| {
     let pieces = parts(reader.clone(), text, 1 + usize::from(length) % 16);
     assert_eq!(pieces, whole, "{text:?}");
     assert!(whole.iter().all(|part| match part {
-        Part::Content(text) | Part::Reasoning(text) => !text.is_empty(),
-        Part::Call(_) => true,
+        AnswerPart::Content(text) | AnswerPart::Reasoning(text) => !text.is_empty(),
+        AnswerPart::Call(_) => true,
     }));
 });

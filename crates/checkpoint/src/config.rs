@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{
     CheckpointError, Family, Warning,
-    error::shown,
+    error::quoted,
     families::{Evidence, FAMILIES, FamilyChoice, LLADA_MOE, RELATIVES, experts::too_many},
     fields::{Fields, TokenIds},
 };
@@ -111,7 +111,7 @@ fn find(fields: &Fields<'_>, families: &[&'static Family]) -> Result<&'static Fa
     };
     families.iter().find(matches).copied().ok_or_else(|| CheckpointError::UnknownArchitecture {
         file: fields.file().to_owned(),
-        found: shown(name),
+        found: quoted(name),
         known: known(families),
     })
 }
@@ -128,7 +128,7 @@ fn refuse_quantised(fields: &Fields<'_>) -> Result<(), CheckpointError> {
     for key in ["quantization_config", "quantization"] {
         if let Some(inner) = fields.object(key)? {
             let method = inner.get("quant_method").and_then(Value::as_str).unwrap_or("unknown");
-            let what = format!("a checkpoint quantised by the method {}", shown(method));
+            let what = format!("a checkpoint quantised by the method {}", quoted(method));
             return Err(fields.unsupported(what, "use the unquantised checkpoint and quantise at load"));
         }
     }

@@ -402,7 +402,7 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnexpectedTensors { names } => {
-                let first = names.first().map(|name| shown(name)).unwrap_or_default();
+                let first = names.first().map(|name| quoted(name)).unwrap_or_default();
                 match names.len() {
                     1 => write!(f, "the tensor {first} is not part of the architecture and is not read"),
                     n => {
@@ -435,7 +435,7 @@ impl fmt::Display for Warning {
 }
 
 /// Text of a file for a message: quoted, on one line, not longer than a line.
-pub(crate) fn shown(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     const LONGEST: usize = 60;
     let short: String = text.chars().take(LONGEST).collect();
     let dots = if short.len() < text.len() { "..." } else { "" };

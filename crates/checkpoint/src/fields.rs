@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     CheckpointError,
-    error::{one_line, shown},
+    error::{one_line, quoted},
 };
 
 /// Ids of special tokens as one file names them.
@@ -169,7 +169,7 @@ impl<'a> Fields<'a> {
     /// The error of a value that cannot be.
     pub(crate) fn bad(&self, key: &str, found: &Value, expected: impl Into<String>) -> CheckpointError {
         let found = match found {
-            Value::String(text) => shown(text),
+            Value::String(text) => quoted(text),
             Value::Array(_) => "a list".to_owned(),
             Value::Object(_) => "an object".to_owned(),
             plain => plain.to_string(),

@@ -8,7 +8,7 @@ use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAcces
 
 use crate::{
     CheckpointError,
-    error::{one_line, shown},
+    error::{one_line, quoted},
 };
 
 /// Largest header that is read, as in the format's own library.
@@ -87,7 +87,7 @@ impl<'de> Deserialize<'de> for Entries {
                 let mut entries: Vec<(String, Entry)> = Vec::new();
                 while let Some(name) = map.next_key::<String>()? {
                     let wrong =
-                        |what: &dyn fmt::Display| de::Error::custom(format_args!("tensor {}: {what}", shown(&name)));
+                        |what: &dyn fmt::Display| de::Error::custom(format_args!("tensor {}: {what}", quoted(&name)));
                     if name == "__metadata__" {
                         map.next_value::<IgnoredAny>()?;
                     } else if entries.len() == MOST_TENSORS {
@@ -148,7 +148,7 @@ fn read_header(header: &[u8], size: u64) -> Result<HashMap<String, TensorInfo>, 
     for (name, entry) in entries.0 {
         let info = locate(&name, entry, 8 + length, data)?;
         if tensors.insert(name.clone(), info).is_some() {
-            return Err(format!("the tensor {} occurs twice", shown(&name)));
+            return Err(format!("the tensor {} occurs twice", quoted(&name)));
         }
     }
     refuse_overlaps(&tensors)?;
@@ -159,17 +159,17 @@ fn read_header(header: &[u8], size: u64) -> Result<HashMap<String, TensorInfo>, 
 fn locate(name: &str, entry: Entry, base: u64, data: u64) -> Result<TensorInfo, String> {
     let [start, end] = entry.data_offsets;
     if start > end {
-        return Err(format!("the tensor {} starts at {start} and ends before, at {end}", shown(name)));
+        return Err(format!("the tensor {} starts at {start} and ends before, at {end}", quoted(name)));
     }
     if end > data {
-        return Err(format!("it is cut off: the tensor {} ends at byte {end}, the data at {data}", shown(name)));
+        return Err(format!("it is cut off: the tensor {} ends at byte {end}, the data at {data}", quoted(name)));
     }
     if let Some(bits) = bits(&entry.dtype) {
         let elements = entry.shape.0.iter().try_fold(1u64, |product, &dimension| product.checked_mul(dimension));
         let expected = elements.and_then(|count| count.checked_mul(bits)).map(|bits| bits.div_ceil(8));
         if expected != Some(end - start) {
             let found = end - start;
-            return Err(format!("the tensor {} has {found} bytes, which is not what its shape needs", shown(name)));
+            return Err(format!("the tensor {} has {found} bytes, which is not what its shape needs", quoted(name)));
         }
     }
     // Both fit: they are at most the length of the file.
@@ -186,7 +186,7 @@ fn refuse_overlaps(tensors: &HashMap<String, TensorInfo>) -> Result<(), String> 
     order.sort_by_key(|(name, info)| (info.start, info.end, *name));
     for pair in order.windows(2) {
         if pair[1].1.start < pair[0].1.end {
-            return Err(format!("the tensors {} and {} overlap", shown(pair[0].0), shown(pair[1].0)));
+            return Err(format!("the tensors {} and {} overlap", quoted(pair[0].0), quoted(pair[1].0)));
         }
     }
     Ok(())

@@ -100,18 +100,18 @@ impl Hidden {
     }
 
     /// The character that a private one replaces, or the character.
-    pub(crate) fn shown(&self, character: char) -> char {
+    pub(crate) fn visible(&self, character: char) -> char {
         self.pairs.iter().find(|(_, mark)| *mark == character).map_or(character, |(sign, _)| *sign)
     }
 
     /// Bytes of a text with what its private characters replace.
     pub(crate) fn shown_length(&self, text: &str) -> usize {
-        text.chars().map(|character| self.shown(character).len_utf8()).sum()
+        text.chars().map(|character| self.visible(character).len_utf8()).sum()
     }
 
     /// How many characters of a text are hidden.
     pub(crate) fn count(&self, text: &str) -> usize {
-        text.chars().filter(|c| self.shown(*c) != *c).count()
+        text.chars().filter(|c| self.visible(*c) != *c).count()
     }
 }
 
@@ -143,7 +143,7 @@ pub(crate) struct Marks {
     /// Private characters of the texts that are marked everywhere.
     marked: HashMap<char, char>,
     /// The character that each private one replaces.
-    shown: HashMap<char, char>,
+    visible: HashMap<char, char>,
     /// Control tokens without any marked sign, each with its replacement: it is marked where it occurs as a whole.
     plain: Vec<(String, String)>,
     controls: Vec<String>,
@@ -181,7 +181,7 @@ impl Marks {
             if self.marked.len() < most && !self.marked.contains_key(&sign) {
                 let mark = free.next()?;
                 self.marked.insert(sign, mark);
-                self.shown.insert(mark, sign);
+                self.visible.insert(mark, sign);
             }
         }
         for control in
@@ -189,7 +189,7 @@ impl Marks {
         {
             let Some(first) = control.chars().next() else { continue };
             let mark = free.next()?;
-            self.shown.insert(mark, first);
+            self.visible.insert(mark, first);
             self.plain.push((control.clone(), format!("{mark}{}", &control[first.len_utf8()..])));
         }
         Some(self)
@@ -224,7 +224,7 @@ impl Marks {
     pub(crate) fn rendered(&self, marked: &str) -> Rendered {
         let mut rendered = Rendered::default();
         for character in marked.chars() {
-            let shown = self.shown.get(&character);
+            let shown = self.visible.get(&character);
             let mut buffer = [0; 4];
             let text = shown.unwrap_or(&character).encode_utf8(&mut buffer);
             if shown.is_none() { rendered.write(text) } else { rendered.quote(text) }

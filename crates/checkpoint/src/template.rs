@@ -15,7 +15,7 @@ use std::{
 };
 
 use apart::Words;
-use engine::{Room, TemplateError, Trouble};
+use engine::{Room, TemplateError, TemplateErrorKind};
 use minijinja::Value as Input;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -184,7 +184,7 @@ impl ChatTemplate {
         let (own, source) = (self.clone(), source.clone());
         let found = engine::within(PATIENCE, move |room| own.tried(&source, room));
         let Err(error) = found.and_then(|found| found) else { return Ok(None) };
-        let (file, beyond) = (file.clone(), matches!(error.trouble, Trouble::Limit(_)));
+        let (file, beyond) = (file.clone(), matches!(error.kind, TemplateErrorKind::Limit(_)));
         let detail = detail(error);
         if beyond {
             return Err(CheckpointError::HostileTemplate { file, detail });
@@ -201,7 +201,7 @@ impl ChatTemplate {
         for messages in [&[turn("user")][..], &["system", "user", "assistant", "user"].map(turn)] {
             let inputs = self.inputs(messages, &options, &self.texts(), &as_they_are);
             match engine::render(&source, &inputs, steps(messages, room), options.now) {
-                Err(error) if matches!(error.trouble, Trouble::Limit(_)) => return Err(error),
+                Err(error) if matches!(error.kind, TemplateErrorKind::Limit(_)) => return Err(error),
                 _ => {}
             }
         }
@@ -310,18 +310,18 @@ fn input(value: &Value, words: &Words<'_>) -> Input {
 
 /// The error of a conversation that a template gives no prompt for. The template's file is no business of those who sent it.
 fn refused(error: TemplateError) -> CheckpointError {
-    match error.trouble {
-        Trouble::Raised(words) => CheckpointError::Refused { words: one_line(words) },
+    match error.kind {
+        TemplateErrorKind::Raised(words) => CheckpointError::Refused { words: one_line(words) },
         _ => CheckpointError::Unrendered { detail: detail(error) },
     }
 }
 
 /// The mistake, with its line.
 fn detail(error: TemplateError) -> String {
-    let what = match error.trouble {
-        Trouble::Syntax(what) => format!("does not parse: {}", one_line(what)),
-        Trouble::Limit(what) => what,
-        Trouble::Failed(what) | Trouble::Raised(what) => format!("fails: {}", one_line(what)),
+    let what = match error.kind {
+        TemplateErrorKind::Syntax(what) => format!("does not parse: {}", one_line(what)),
+        TemplateErrorKind::Limit(what) => what,
+        TemplateErrorKind::Failed(what) | TemplateErrorKind::Raised(what) => format!("fails: {}", one_line(what)),
     };
     error.line.map_or(what.clone(), |line| format!("{what} in line {line}"))
 }

@@ -12,7 +12,7 @@ use tokenizers::DecoderWrapper;
 
 use crate::{
     ChatTemplate, CheckpointError, Family, ModelFiles,
-    error::{one_line, shown},
+    error::{one_line, quoted},
     families::qwen2,
     fields::{Fields, check_values},
     guard::guarded,
@@ -138,7 +138,7 @@ impl Tokenizer {
             let found = inner.token_to_id(&added.content);
             if found != Some(added.id) {
                 let found = found.map_or_else(|| "none".to_owned(), |id| id.to_string());
-                let token = shown(&added.content);
+                let token = quoted(&added.content);
                 return Err(broken(format!(
                     "the added token {token} should have the id {} and gets {found}",
                     added.id

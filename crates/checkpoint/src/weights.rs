@@ -205,7 +205,7 @@ impl StoredWeights {
                 Role::Layer(_, role) => (family.fused)(spec, role),
                 _ => None,
             };
-            let found = Found { file: &files.shards[shard].label, name: &name, shard, info };
+            let found = FileTensor { file: &files.shards[shard].label, name: &name, shard, info };
             located.insert(expected.role, found.checked(&expected, rows)?);
             used.insert(name);
         }
@@ -269,14 +269,14 @@ impl StoredWeights {
 }
 
 /// A tensor of a file.
-struct Found<'a> {
+struct FileTensor<'a> {
     file: &'a str,
     name: &'a str,
     shard: usize,
     info: &'a TensorInfo,
 }
 
-impl Found<'_> {
+impl FileTensor<'_> {
     /// Checks its shape and type, and finds the rows that are wanted of it.
     fn checked(&self, expected: &ExpectedTensor, rows: Option<Rows>) -> Result<Located, CheckpointError> {
         let info = self.info;

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use demask::{Registry, methods::RegistryError};
 use demask_terminal::{
-    Program, assumed, canvas, exit, files, interrupt, load, output, packaging, progress, settings, told,
+    Program, assumed, canvas, cost_table, exit, files, interrupt, load, output, packaging, progress, settings,
 };
 
 /// The program's parser, its names and its errors.

@@ -48,7 +48,7 @@ impl Manager {
 
     /// Reports that requests are served.
     pub fn ready(&self, address: &str) {
-        self.tell(&format!("READY=1\nSTATUS=Serving on {address}"));
+        self.send(&format!("READY=1\nSTATUS=Serving on {address}"));
     }
 
     /// Reports the server's state, to be called a few times a second: once that the end has begun, and now and then
@@ -56,19 +56,19 @@ impl Manager {
     /// life is sent.
     pub fn look(&mut self, ending: bool, is_well: impl FnOnce(Duration) -> bool) {
         if ending && !std::mem::replace(&mut self.ending, true) {
-            self.tell("STOPPING=1\nSTATUS=Waiting for requests on their way");
+            self.send("STOPPING=1\nSTATUS=Waiting for requests on their way");
         }
         let Some(limit) = self.limit else { return };
         // Three tries within the limit: a late one is not the end.
         let due = self.beat.is_none_or(|beat| beat.elapsed() >= limit / 3);
         if due && is_well(limit) {
-            self.tell("WATCHDOG=1");
+            self.send("WATCHDOG=1");
             self.beat = Some(Instant::now());
         }
     }
 
     /// Sends a message. If the service manager does not take it, the server warns and goes on.
-    fn tell(&self, message: &str) {
+    fn send(&self, message: &str) {
         if let Some(Err(error)) = self.socket.as_ref().map(|socket| socket.send(message)) {
             tracing::warn!(%error, message, "the service manager takes no message");
         }
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     /// Takes what has arrived.
-    fn taken(socket: &UnixDatagram) -> Vec<String> {
+    fn received(socket: &UnixDatagram) -> Vec<String> {
         socket.set_nonblocking(true).unwrap();
         let mut buffer = [0; 256];
         let next = || {
@@ -165,16 +165,16 @@ mod tests {
         let socket = UnixDatagram::bind(&path).unwrap();
         let mut manager = Manager::at(path.as_os_str(), Some(Duration::from_millis(30))).unwrap();
         manager.ready("http://127.0.0.1:1");
-        assert_eq!(taken(&socket), ["READY=1\nSTATUS=Serving on http://127.0.0.1:1"]);
+        assert_eq!(received(&socket), ["READY=1\nSTATUS=Serving on http://127.0.0.1:1"]);
         manager.look(false, |limit| limit == Duration::from_millis(30));
         manager.look(false, |_| true);
-        assert_eq!(taken(&socket), ["WATCHDOG=1"], "one a third of the limit");
+        assert_eq!(received(&socket), ["WATCHDOG=1"], "one a third of the limit");
         std::thread::sleep(Duration::from_millis(15));
         manager.look(false, |_| false);
-        assert!(taken(&socket).is_empty(), "what is stuck gives no sign of life");
+        assert!(received(&socket).is_empty(), "what is stuck gives no sign of life");
         manager.look(true, |_| true);
         manager.look(true, |_| true);
-        let told = taken(&socket);
+        let told = received(&socket);
         assert_eq!(told.iter().filter(|message| message.starts_with("STOPPING=1\n")).count(), 1, "{told:?}");
         assert_eq!(told.iter().filter(|message| *message == "WATCHDOG=1").count(), 1, "{told:?}");
     }
@@ -186,7 +186,7 @@ mod tests {
         let mut manager = Manager::at(OsStr::new(&format!("@{name}")), None).unwrap();
         manager.ready("x");
         manager.look(false, |_| true);
-        assert_eq!(taken(&socket), ["READY=1\nSTATUS=Serving on x"], "no watchdog, no sign of life");
+        assert_eq!(received(&socket), ["READY=1\nSTATUS=Serving on x"], "no watchdog, no sign of life");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use demask_terminal::args::in_flags;
 
 use crate::{
     args::command,
-    canvas::{Canvas, Player, Stage, film::Film, picture, shown},
+    canvas::{Canvas, Player, Stage, film::Film, picture, token_text},
     files::OutFile,
     interrupt::{self, Watched},
     output::{self, Screen, counted},
@@ -195,7 +195,7 @@ impl Show {
         let (mask, texts) = (self.mask, &self.texts);
         let response = &canvas[prompt_tokens..];
         let known =
-            |token: TokenId| (token != NO_TOKEN && Some(token) != mask).then(|| shown(token, texts.text(token)));
+            |token: TokenId| (token != NO_TOKEN && Some(token) != mask).then(|| token_text(token, texts.text(token)));
         if let Some(speed) = self.ways.watch {
             let canvas = Canvas::new(prompt_tokens, response.iter().map(|&token| known(token)));
             // The text takes the place of the canvas where both are on one screen.

@@ -113,7 +113,7 @@ pub struct Isa {
 impl Isa {
     /// The fastest tier of this machine: its highest, but for processors whose highest is slower than the one before it.
     pub fn best() -> Self {
-        let tier = found().last().copied().unwrap_or(Tier::Portable);
+        let tier = detected().last().copied().unwrap_or(Tier::Portable);
         #[cfg(target_arch = "x86_64")]
         let tier = arch::fastest(tier);
         Self { tier, executable: tier }
@@ -121,12 +121,12 @@ impl Isa {
 
     /// All tiers of this machine, ascending.
     pub fn available() -> Vec<Self> {
-        found().iter().map(|&tier| Self { tier, executable: tier }).collect()
+        detected().iter().map(|&tier| Self { tier, executable: tier }).collect()
     }
 
     /// A chosen tier, or the machine's own.
     pub fn force(tier: Tier) -> Result<Self, IsaError> {
-        let found = found();
+        let found = detected();
         if found.contains(&tier) { Ok(Self { tier, executable: tier }) } else { Err(IsaError { wanted: tier, found }) }
     }
 
@@ -138,7 +138,7 @@ impl Isa {
     /// Reports whether instructions of `tier` may be executed. Code that is chosen by hand must ask this and not
     /// [`Isa::tier`], which overstates a tier whose kernels' software twins are tested.
     pub fn has(self, tier: Tier) -> bool {
-        tier == self.executable || (tier.is_up_to(self.executable) && found().contains(&tier))
+        tier == self.executable || (tier.is_up_to(self.executable) && detected().contains(&tier))
     }
 
     /// Reports whether dot products of bytes of 512-bit registers (AVX-512 VNNI) may be executed. No tier promises
@@ -157,9 +157,9 @@ impl Isa {
 }
 
 /// The tiers of this machine, ascending, probed once.
-fn found() -> &'static [Tier] {
-    static FOUND: OnceLock<Vec<Tier>> = OnceLock::new();
-    FOUND.get_or_init(|| arch::TIERS.iter().filter(|(_, has)| has()).map(|&(tier, _)| tier).collect())
+fn detected() -> &'static [Tier] {
+    static DETECTED: OnceLock<Vec<Tier>> = OnceLock::new();
+    DETECTED.get_or_init(|| arch::TIERS.iter().filter(|(_, has)| has()).map(|&(tier, _)| tier).collect())
 }
 
 /// Instruction sets for tests of kernels: all tiers of this machine, then [`Tier::AvxVnni`] with a software twin of its dot
@@ -170,8 +170,8 @@ fn found() -> &'static [Tier] {
 /// Where the answer of `trap` is yes, tile instructions may be executed.
 #[doc(hidden)]
 pub unsafe fn testable(trap: fn() -> bool) -> Vec<Isa> {
-    let twin = found().contains(&Tier::Avx2).then_some(Isa { tier: Tier::AvxVnni, executable: Tier::Avx2 });
-    let trapped = found().last() == Some(&Tier::Avx512Bf16) && trap();
+    let twin = detected().contains(&Tier::Avx2).then_some(Isa { tier: Tier::AvxVnni, executable: Tier::Avx2 });
+    let trapped = detected().last() == Some(&Tier::Avx512Bf16) && trap();
     let trapped = trapped.then_some(Isa { tier: Tier::Amx, executable: Tier::Amx });
     Isa::available().into_iter().chain(twin).chain(trapped).collect()
 }
@@ -233,8 +233,8 @@ pub(crate) mod tests {
 
     #[test]
     fn a_missing_tier_is_named_with_what_there_is() {
-        for tier in Tier::ALL.into_iter().filter(|tier| !found().contains(tier)) {
-            assert_eq!(Isa::force(tier), Err(IsaError { wanted: tier, found: found() }));
+        for tier in Tier::ALL.into_iter().filter(|tier| !detected().contains(tier)) {
+            assert_eq!(Isa::force(tier), Err(IsaError { wanted: tier, found: detected() }));
         }
         let message = IsaError { wanted: Tier::Amx, found: &[Tier::Portable, Tier::Avx2] }.to_string();
         assert_eq!(message, "this machine cannot run the tier amx: it has portable, avx2");

@@ -44,7 +44,7 @@ impl ExpertWork {
         [linear, router]: [&Linear; 2],
     ) -> Result<Self, OutOfMemory> {
         let rows = PASS.min(of.rows);
-        let pairs = rows * shape.taken;
+        let pairs = rows * shape.per_row;
         let failed = |bytes: usize| OutOfMemory { needed: bytes as u64, available: memory::available() };
         let floats = |count: usize| {
             let bytes = count * size_of::<f32>();
@@ -58,7 +58,7 @@ impl ExpertWork {
             shape,
             normed: input(router, rows, of.hidden)?,
             scores: floats(rows * shape.count)?,
-            choices: Choices { taken: shape.taken, experts: vec![0; pairs], weights: vec![0.0; pairs] },
+            choices: Choices { per_row: shape.per_row, experts: vec![0; pairs], weights: vec![0.0; pairs] },
             order: Order::new(shape.count, pairs),
             gathered: input(linear, pairs + ROWS_BEHIND, of.hidden)?,
             inner: input(linear, pairs + ROWS_BEHIND, shape.ffn)?,
@@ -71,7 +71,7 @@ impl ExpertWork {
     /// Numbers that it takes, roughly from above.
     pub(crate) fn floats(of: &WorkspaceShape, shape: ExpertShape) -> usize {
         let rows = PASS.min(of.rows);
-        let pairs = rows * shape.taken + ROWS_BEHIND;
+        let pairs = rows * shape.per_row + ROWS_BEHIND;
         let by_row = 3 * of.hidden + shape.count + shape.shared_ffn + 64;
         let by_pair = 2 * of.hidden + shape.ffn + 64;
         // Rows of inputs end on odd lines, and are padded to tiles.
@@ -82,7 +82,7 @@ impl ExpertWork {
 /// Chosen experts.
 pub(crate) struct Choices {
     /// Experts of a row.
-    pub(crate) taken: usize,
+    pub(crate) per_row: usize,
     /// `[rows, taken]`: ascending in each row.
     pub(crate) experts: Vec<u32>,
     /// `[rows, taken]`.
@@ -160,7 +160,7 @@ fn drop_groups(groups: ExpertGroups, ranked: &mut [f32]) {
             let worth = worth(other);
             worth > own || (worth == own && other < group)
         };
-        if (0..groups.count).filter(is_better).count() >= groups.kept {
+        if (0..groups.count).filter(is_better).count() >= groups.selected {
             ranked[group * size..][..size].fill(f32::NEG_INFINITY);
         }
     }

@@ -47,9 +47,9 @@ impl Case {
             bias: biased.then(|| noise(shape.count, 6).iter().map(|value| 0.3 * value - 1.2).collect()),
             experts: (0..shape.count).map(|expert| mlp(shape.ffn, 10 + 3 * expert as u64)).collect(),
             shared: (shape.shared_ffn > 0).then(|| mlp(shape.shared_ffn, 900)),
-            taken: shape.taken,
+            per_row: shape.per_row,
             sigmoid: rule.score == Score::Sigmoid,
-            groups: rule.groups.map(|groups| [groups.count, groups.kept]),
+            groups: rule.groups.map(|groups| [groups.count, groups.selected]),
             renormalised: rule.share != Share::Whole,
             scale: f64::from(rule.scale),
         };
@@ -61,11 +61,11 @@ fn cases() -> Vec<Case> {
     let softmax = RouterRule { score: Score::Softmax, groups: None, share: Share::Whole, scale: 1.0 };
     let grouped = RouterRule {
         score: Score::Sigmoid,
-        groups: Some(ExpertGroups { count: 3, kept: 2 }),
+        groups: Some(ExpertGroups { count: 3, selected: 2 }),
         share: Share::OfChosen(1e-20),
         scale: 2.5,
     };
-    let shape = |count, taken, ffn, shared_ffn| ExpertShape { count, taken, ffn, shared_ffn };
+    let shape = |count, taken, ffn, shared_ffn| ExpertShape { count, per_row: taken, ffn, shared_ffn };
     vec![
         Case::new("softmax", shape(9, 3, 20, 0), softmax, false),
         Case::new("renormalised", shape(5, 2, 33, 0), RouterRule { share: Share::OfChosen(0.0), ..softmax }, false),

@@ -70,7 +70,7 @@ impl Made {
     }
 
     /// Writes it as a part of a file's name: `sm_90-12.8`.
-    fn told(self) -> String {
+    fn to_text(self) -> String {
         format!("{}-{}", self.target, self.by)
     }
 
@@ -170,11 +170,11 @@ fn prefix(text: &Text) -> String {
 }
 
 fn file_name(text: &Text, made: Made) -> String {
-    format!("{}{}{SUFFIX}", prefix(text), made.told())
+    format!("{}{}{SUFFIX}", prefix(text), made.to_text())
 }
 
 fn identity(text: &Text, made: Made) -> Vec<u8> {
-    [made.told().as_bytes(), b"\n", &text.bytes].concat()
+    [made.to_text().as_bytes(), b"\n", &text.bytes].concat()
 }
 
 /// Header of a file: everything in front of the image.

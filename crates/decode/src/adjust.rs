@@ -7,7 +7,7 @@ use demask_step::{HeadAsk, HeadRequest, NO_TOKEN, Position, Predictions, TokenId
 use crate::{
     canvas::Canvas,
     constraint::{Heard, tokens_of},
-    distribution::Rows,
+    distribution::RowReader,
     error::{self, OptionsError},
     event::Commit,
 };
@@ -134,7 +134,7 @@ pub(crate) struct Adjuster {
     vocab: usize,
     /// Records whether others read the adjusted logits too.
     keeps_logits: bool,
-    rows: Rows,
+    rows: RowReader,
     row: Vec<f32>,
 }
 
@@ -162,7 +162,7 @@ impl Adjuster {
             response,
             vocab,
             keeps_logits,
-            rows: Rows::new(wanted.clone(), vocab),
+            rows: RowReader::new(wanted.clone(), vocab),
             row: Vec::with_capacity(vocab),
         })
     }

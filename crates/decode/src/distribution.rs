@@ -82,14 +82,14 @@ fn best(scores: impl Iterator<Item = (TokenId, f64)>) -> Option<TokenId> {
 
 /// Reader of rows of logits as a request to the head means them.
 #[derive(Debug)]
-pub(crate) struct Rows {
+pub(crate) struct RowReader {
     wanted: HeadRequest,
     vocab: usize,
     /// Tokens of a row with their logits.
     left: Vec<(TokenId, f32)>,
 }
 
-impl Rows {
+impl RowReader {
     /// Reads rows of this vocabulary.
     pub(crate) fn new(wanted: HeadRequest, vocab: usize) -> Self {
         Self { wanted, vocab, left: Vec::with_capacity(vocab) }
@@ -325,8 +325,8 @@ mod tests {
 
     use super::*;
 
-    fn rows(sampling: Sampling, banned: &[TokenId]) -> Rows {
-        Rows::new(HeadRequest { sampling, banned: banned.to_vec().into(), ..HeadRequest::default() }, 5)
+    fn rows(sampling: Sampling, banned: &[TokenId]) -> RowReader {
+        RowReader::new(HeadRequest { sampling, banned: banned.to_vec().into(), ..HeadRequest::default() }, 5)
     }
 
     fn shares(sampling: Sampling, banned: &[TokenId]) -> Vec<(TokenId, f32)> {
@@ -393,7 +393,7 @@ mod tests {
                                 close += 1;
                                 continue;
                             }
-                            let mut rows = Rows::new(request.clone(), logits.len());
+                            let mut rows = RowReader::new(request.clone(), logits.len());
                             let found = rows.answer(&logits, 9 + index as u64);
                             let near = |found: f32, expected: f64| (f64::from(found) - expected).abs() < 1e-5;
                             assert_eq!(found.token, expected.token, "{request:?}");

@@ -70,7 +70,7 @@ pub trait CachePolicy: fmt::Debug + Send {
     /// Returns the positions whose K/V the next forward keeps of the accepted draft, of a policy of state; asked once after each
     /// forward that it [observes](Self::observe). Of a policy with a history the session keeps all that the draft wrote. By
     /// default none.
-    fn keeps(&mut self) -> Option<Range<Position>> {
+    fn retains(&mut self) -> Option<Range<Position>> {
         None
     }
 

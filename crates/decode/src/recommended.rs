@@ -4,7 +4,7 @@
 use demask_step::{Mask, MaskKind};
 
 use crate::{
-    caches::{Block, Causal, Dual, NoCache, Prefix},
+    caches::{Block, Causal, Dual, NoCache, PrefixCache},
     method::{CacheSpec, DecoderSpec, Promise, SessionOptions},
     methods::{DECODERS, Isd, Threshold},
     options::exact_cache,
@@ -102,7 +102,7 @@ fn caches(attention: MaskKind, others: Others) -> Vec<CacheSpec> {
     }
     let all: [CacheSpec; 5] = [
         Dual::default().into(),
-        Prefix::default().into(),
+        PrefixCache::default().into(),
         Block::default().into(),
         Causal::default().into(),
         NoCache::default().into(),

@@ -60,7 +60,7 @@ fn answers(
 fn twin(options: &SessionOptions) -> Vec<(u32, TokenId)> {
     let mut model = Scripted::new(options.seed, VOCAB, options.facts.shift).with_spread(6.0);
     let mut session = Session::new(options.clone()).unwrap();
-    let ids: Vec<SequenceId> = session.needs().iter().map(|needs| model.open(&needs.sequence).unwrap()).collect();
+    let ids: Vec<SequenceId> = session.needs().iter().map(|needs| model.open(&needs.limits).unwrap()).collect();
     let mut commits = Vec::new();
     while session.wants() == Some(0) {
         let requests = session.requests().to_vec();

@@ -56,7 +56,7 @@ fn bounded(name: &str, language: Language) -> Option<String> {
         PEAK.store(before, Ordering::Relaxed);
         let start = thread_time();
         let made = constraint.compile();
-        took = took.min(thread_time() - start);
+        took = took.min(thread_time().saturating_sub(start));
         let peak = PEAK.load(Ordering::Relaxed) - before;
         assert!(peak <= BUDGET, "{name} holds {} MiB", peak >> 20);
         refused = made.err().map(|error| error.to_string());

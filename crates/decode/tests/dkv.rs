@@ -60,7 +60,7 @@ proptest! {
             options.decoder = decoder.parse().unwrap();
             let mut session = Session::new(options).unwrap();
             let mut script = Scripted::new(seed, VOCAB, shift);
-            let id = script.open(&session.needs()[0].sequence).unwrap();
+            let id = script.open(&session.needs()[0].limits).unwrap();
             while session.wants() == Some(0) {
                 let request = session.requests()[0].clone();
                 let plan = &request.plan;
@@ -91,7 +91,7 @@ fn caches_k10_the_delay_matters() {
     let delayed = run(with(0, "dkv:refresh=8"));
     let mut session = Session::new(with(0, "dkv:refresh=8")).unwrap();
     let mut script = Scripted::new(5, VOCAB, 0);
-    let id = script.open(&session.needs()[0].sequence).unwrap();
+    let id = script.open(&session.needs()[0].limits).unwrap();
     let at_once = drive(&mut session, |_, requests| {
         let mut request = requests[0].clone();
         if request.plan.query.len() < 21 {
@@ -129,7 +129,7 @@ proptest! {
         }
         let mut session = Session::new(options).unwrap();
         let mut script = Scripted::new(seed, VOCAB, 0);
-        let id = script.open(&session.needs()[0].sequence).unwrap();
+        let id = script.open(&session.needs()[0].limits).unwrap();
         let length = session.layout().len() as u32;
         let masks = |session: &Session| -> Positions {
             (0..length).filter(|&position| session.canvas()[position as usize] == common::MASK_ID).collect()

@@ -210,7 +210,7 @@ proptest! {
         let passes = options.traits().revises.unwrap();
         let mut session = Session::new(SessionOptions { cache: "none".parse().unwrap(), ..options }).unwrap();
         let mut script = Scripted::new(seed, VOCAB, 0).with_spread(8.0);
-        let id = script.open(&session.needs()[0].sequence).unwrap();
+        let id = script.open(&session.needs()[0].limits).unwrap();
         let (mut tokens, mut writes, mut forwards) = (session.canvas().to_vec(), prompt, vec![0; 10]);
         while session.wants() == Some(0) {
             let request = session.requests()[0].clone();

@@ -223,7 +223,7 @@ proptest! {
         for cache in ["prefix", "dual", "dual:horizon=3"] {
             let mut script = shape.script(shift);
             let mut session = Session::new(shape.with(shift, "threshold:tau=0.5", cache)).unwrap();
-            let needs = session.needs()[0].sequence.clone();
+            let needs = session.needs()[0].limits.clone();
             let own = script.open(&needs).unwrap();
             let (mut found, mut block) = (0, usize::MAX);
             drive(&mut session, |_, requests| {
@@ -267,7 +267,7 @@ proptest! {
         let in_place = shape.run(shift, "threshold:tau=0.4", "dual");
         let mut script = shape.script(shift);
         let mut session = Session::new(shape.with(shift, "threshold:tau=0.4", "dual")).unwrap();
-        let needs = session.needs()[0].sequence.clone();
+        let needs = session.needs()[0].limits.clone();
         let id = script.open(&SequenceLimits { drafts: 1, draft_span: needs.positions, ..needs }).unwrap();
         let overlay = drive(&mut session, |_, requests| {
             let mut request = requests[0].clone();
@@ -304,7 +304,7 @@ proptest! {
         for cache in ["prefix:start=one", "dual:start=one"] {
             let mut script = shape.script(1);
             let mut session = Session::new(shape.with(1, "static", cache)).unwrap();
-            let needs = session.needs()[0].sequence.clone();
+            let needs = session.needs()[0].limits.clone();
             let (own, mut musts) = (script.open(&needs).unwrap(), Vec::new());
             let run = drive(&mut session, |step, requests| {
                 let request = &requests[0];
@@ -373,7 +373,7 @@ proptest! {
             "dkv:variant=prefill", "dkv:variant=pd", "dllm"] {
             let mut script = shape.script(shift);
             let session = Session::new(shape.with(shift, "static", cache)).unwrap();
-            let id: SequenceId = script.open(&session.needs()[0].sequence).unwrap();
+            let id: SequenceId = script.open(&session.needs()[0].limits).unwrap();
             let mut out = vec![Predictions::default()];
             script.step(&[session.requests()[0].step(id)], &mut out).unwrap();
             // A shifted model's block caches ask for their first token alone.

@@ -217,7 +217,7 @@ fn flashdlm_i7_what_is_frozen_only_grows_and_never_holds_a_mask() {
             for (decoder, block) in [("static", 8), ("threshold:tau=0.4", 24), ("factor:f=2", 12)] {
                 let mut script = Scripted::new(5, VOCAB, shift);
                 let mut session = Session::new(with(shift, decoder, cache, block)).unwrap();
-                let id = script.open(&session.needs()[0].sequence).unwrap();
+                let id = script.open(&session.needs()[0].limits).unwrap();
                 let mut frozen = 0;
                 drive(&mut session, |step, requests| {
                     let request = &requests[0];
@@ -265,7 +265,7 @@ fn flashdlm_i10_a_full_forward_restores_the_slots_at_any_moment() {
     let options = with(0, "static", "freecache:block=4,freeze=reference", 8);
     let mut script = Scripted::new(5, VOCAB, 0);
     let mut session = Session::new(options).unwrap();
-    let needs = session.needs()[0].sequence.clone();
+    let needs = session.needs()[0].limits.clone();
     let id = script.open(&needs).unwrap();
     let length = session.layout().len();
     let mut differed = 0;

@@ -140,7 +140,7 @@ fn drafts_reserve_the_rows_that_they_write_and_not_the_canvas() {
         options.block_length = Some(16);
         (options.decoder, options.cache) = ("freedave:d=4,eager=false".parse().unwrap(), cache.parse().unwrap());
         let session = Session::new(options).unwrap();
-        let needs = &session.needs()[0].sequence;
+        let needs = &session.needs()[0].limits;
         assert!(needs.drafts == 4 && needs.rows >= 4 * needs.draft_span, "{cache}");
         needs.draft_span
     };
@@ -172,7 +172,7 @@ fn a_refused_first_token_is_asked_of_the_whole_canvas_by_no_draft() {
         (options.block_length, options.cache, options.stop) = (Some(8), cache.parse().unwrap(), StopRule::Never);
         let mut script = Script::endless(3, 0.5, 3.0).denoiser(1);
         let mut session = Session::new(options).unwrap();
-        let id = script.open(&session.needs()[0].sequence).unwrap();
+        let id = script.open(&session.needs()[0].limits).unwrap();
         let (mut refused, mut drafted) = (Vec::new(), 0);
         drive(&mut session, |_, requests| {
             let plan = &requests[0].plan;
@@ -236,7 +236,7 @@ proptest! {
             let mut script = Script::endless(seed, easy, 3.0).denoiser(shift);
             let mut session = Session::new(options).unwrap();
             session.tell_drafts();
-            let id = script.open(&session.needs()[0].sequence).unwrap();
+            let id = script.open(&session.needs()[0].limits).unwrap();
             while session.wants() == Some(0) {
                 let request = session.requests()[0].clone();
                 let mut out = [Predictions::default()];
@@ -301,7 +301,7 @@ proptest! {
             options.decoder = decoder.parse().unwrap();
             let mut session = Session::new(options).unwrap();
             let mut network = script.denoiser(shift);
-            let id = network.open(&session.needs()[0].sequence).unwrap();
+            let id = network.open(&session.needs()[0].limits).unwrap();
             let one_by_one = drive(&mut session, |_, requests| {
                 let joined = one_by_one(&network, id, &requests[0]);
                 // The overlays that the next forward may keep.

@@ -252,7 +252,7 @@ fn forwards_of(script: Script, mut options: SessionOptions, decoder: &str, singl
     options.decoder = decoder.parse().unwrap();
     let mut model = script.denoiser(options.facts.shift);
     let mut session = Session::new(options).unwrap();
-    let ids: Vec<SequenceId> = session.needs().iter().map(|needs| model.open(&needs.sequence).unwrap()).collect();
+    let ids: Vec<SequenceId> = session.needs().iter().map(|needs| model.open(&needs.limits).unwrap()).collect();
     let (mut plans, mut events) = (Vec::new(), Vec::new());
     while session.wants() == Some(0) {
         let requests = session.requests();

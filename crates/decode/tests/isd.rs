@@ -61,7 +61,7 @@ impl Drawn {
     fn rounds(&self, mut change: impl FnMut(&mut Predictions, Range<Position>)) -> (Session, Vec<Round>) {
         let mut model = self.script.denoiser(1);
         let mut session = Session::new(self.options.clone()).unwrap();
-        let id = model.open(&session.needs()[0].sequence).unwrap();
+        let id = model.open(&session.needs()[0].limits).unwrap();
         let mut piece = random::mix(self.seed ^ 7) as usize % 12 + 1;
         let rounds = of_session(&mut session, |request| {
             piece = piece % 12 + 1;

@@ -178,7 +178,7 @@ fn guidance_runs_the_same_rows_twice_and_asks_once() {
     );
     let mut session = Session::new(options).unwrap();
     assert_eq!(session.needs().len(), 2);
-    assert_eq!(session.needs()[1].sequence.predictions, 0);
+    assert_eq!(session.needs()[1].limits.predictions, 0);
     let mut blends = Vec::new();
     drive(&mut session, |_, requests| {
         blends.push(requests[0].blend.map(|blend| (blend.scale, blend.with)));
@@ -549,7 +549,7 @@ fn dllm_guides_at_an_interval() {
     );
     options.cfg_scale = 1.0;
     let mut session = Session::new(options.clone()).unwrap();
-    assert_eq!((session.needs()[0].sequence.residual, session.needs()[1].sequence.residual), (true, false));
+    assert_eq!((session.needs()[0].limits.residual, session.needs()[1].limits.residual), (true, false));
     let (mut passes, mut hints, mut twins) = (Vec::new(), Vec::new(), Vec::new());
     drive_guided(&mut session, |requests| {
         passes.push(requests.len() == 2);
@@ -566,7 +566,7 @@ fn dllm_guides_at_an_interval() {
     assert_eq!(twins[5], partial);
     assert_eq!(twins[4], "live 0..10 visible 10 full canvas");
     options.cfg_scale = 0.0;
-    assert!(!Session::new(options).unwrap().needs()[0].sequence.residual, "no guidance, nothing stored");
+    assert!(!Session::new(options).unwrap().needs()[0].limits.residual, "no guidance, nothing stored");
 }
 
 fn drive_guided(session: &mut Session, mut look: impl FnMut(&[demask_step::ForwardInput])) {

@@ -124,7 +124,7 @@ fn refused_drafts_are_not_told_as_accepted() {
 fn plans(options: SessionOptions) -> Vec<String> {
     let mut session = Session::new(options).unwrap();
     let mut script = Script::endless(3, 1.0, 3.0).denoiser(0);
-    let id = script.open(&session.needs()[0].sequence).unwrap();
+    let id = script.open(&session.needs()[0].limits).unwrap();
     let mut plans = Vec::new();
     drive(&mut session, |_, requests| {
         plans.push(requests[0].plan.to_string());

@@ -413,7 +413,7 @@ proptest! {
     fn settled_tokens_never_change(options in legal_options()) {
         let mut script = Scripted::new(options.seed ^ 1, VOCAB, options.facts.shift);
         let mut session = Session::new(options).unwrap();
-        let ids: Vec<_> = session.needs().iter().map(|needs| script.open(&needs.sequence).unwrap()).collect();
+        let ids: Vec<_> = session.needs().iter().map(|needs| script.open(&needs.limits).unwrap()).collect();
         let mut settled = session.output().tokens;
         while session.wants() == Some(0) {
             let requests = session.requests().iter();

@@ -147,7 +147,7 @@ fn caches_s4_truncated_forwards() {
             let options = slowfast(shift, 4, 24, "slowfast:explore=2,tau_min=0.2,tau=0.6", "none");
             let mut session = Session::new(options).unwrap();
             let mut script = Scripted::new(seed, VOCAB, shift).with_spread(2.0);
-            let id = script.open(&session.needs()[0].sequence).unwrap();
+            let id = script.open(&session.needs()[0].limits).unwrap();
             let run = drive(&mut session, |_, requests| {
                 let request = &requests[0];
                 let mut out = [Predictions::default()];

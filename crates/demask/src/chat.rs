@@ -20,32 +20,32 @@ pub struct Chat {
     pub options: Options,
     messages: Vec<Message>,
     /// Messages that stay when the others are forgotten.
-    kept: usize,
+    pinned: usize,
 }
 
 impl Chat {
     /// Starts a conversation, after a system message if there is one.
     pub fn new(system: Option<&str>) -> Self {
         let messages: Vec<_> = system.into_iter().map(|text| Message::new("system", text)).collect();
-        Self { options: Options::default(), kept: messages.len(), messages }
+        Self { options: Options::default(), pinned: messages.len(), messages }
     }
 
     /// Returns the system message, if there is one.
     pub fn system(&self) -> Option<&str> {
-        self.messages[..self.kept].first().map(|message| message.content.as_str())
+        self.messages[..self.pinned].first().map(|message| message.content.as_str())
     }
 
     /// Sets the system message of the answers from now on; none takes it away.
     pub fn set_system(&mut self, system: Option<&str>) {
         let system = system.map(|text| Message::new("system", text));
-        let former = self.kept;
-        self.kept = system.iter().len();
+        let former = self.pinned;
+        self.pinned = system.iter().len();
         self.messages.splice(..former, system);
     }
 
     /// Returns the number of turns so far: messages of the user with their answers.
     pub fn turns(&self) -> usize {
-        (self.messages.len() - self.kept) / 2
+        (self.messages.len() - self.pinned) / 2
     }
 
     /// Forgets the oldest turns.
@@ -53,12 +53,12 @@ impl Chat {
     /// # Panics
     /// If there are fewer.
     pub fn forget(&mut self, turns: usize) {
-        self.messages.drain(self.kept..self.kept + 2 * turns);
+        self.messages.drain(self.pinned..self.pinned + 2 * turns);
     }
 
     /// Takes the last turn back, and returns the message and its answer; none if nothing was said.
     pub fn take_back(&mut self) -> Option<(String, String)> {
-        let start = self.messages.len().checked_sub(2).filter(|&start| start >= self.kept)?;
+        let start = self.messages.len().checked_sub(2).filter(|&start| start >= self.pinned)?;
         let mut turn = self.messages.drain(start..).map(|message| message.content);
         turn.next().zip(turn.next())
     }
@@ -91,6 +91,6 @@ impl Chat {
 
     /// Forgets everything but the system message.
     pub fn reset(&mut self) {
-        self.messages.truncate(self.kept);
+        self.messages.truncate(self.pinned);
     }
 }

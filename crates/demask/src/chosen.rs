@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Options that a receipt has beside its `settings`; a guide is there by its model.
-const TOLD: [&str; 8] = ["decoder", "cache", "remasking", "schedule", "steps", "block_length", "seed", "guide"];
+const REPORTED: [&str; 8] = ["decoder", "cache", "remasking", "schedule", "steps", "block_length", "seed", "guide"];
 
 /// Options of an answer: each that has a meaning for it, with its value.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,7 +42,7 @@ impl Chosen {
     /// Returns the options that a receipt does not have elsewhere.
     pub(crate) fn beside_receipt(&self) -> Options {
         let steps = self.options.steps.filter(|_| self.sets_steps);
-        let own = self.options.without(&TOLD);
+        let own = self.options.without(&REPORTED);
         Options { steps, ..own }
     }
 }

@@ -99,10 +99,10 @@ fn checked(texts: &[String], at: &str) -> Result<Vec<String>, Error> {
         let at_text = || format!("{at}[{index}]");
         if text.trim().is_empty() || text.contains(['\n', '\r']) {
             let expected = "expected a text of one line that is not empty";
-            return Err(wrong(at_text(), format!("{:?} cannot be chosen, {expected}", form::shown(text))));
+            return Err(wrong(at_text(), format!("{:?} cannot be chosen, {expected}", form::excerpt(text))));
         }
         if let Some(first) = known.insert(text.trim(), index) {
-            return Err(wrong(at_text(), format!("{:?} is choice {first} already: omit one", form::shown(text))));
+            return Err(wrong(at_text(), format!("{:?} is choice {first} already: omit one", form::excerpt(text))));
         }
     }
     Ok(texts.to_vec())
@@ -170,7 +170,7 @@ pub struct Decisions {
 #[derive(Debug)]
 pub(crate) struct Questions {
     /// Each with the texts of its choices.
-    asked: Vec<(Question, Vec<String>)>,
+    questions: Vec<(Question, Vec<String>)>,
     /// Tokens that are given.
     input_tokens: usize,
 }
@@ -179,7 +179,7 @@ impl Questions {
     /// Makes the answers of the likelihoods of all choices, question after question.
     pub fn answered(self, found: &[Likelihood]) -> Decisions {
         let mut logs = found.iter().map(|one| one.log_probability);
-        let answers = self.asked.into_iter().map(|(question, choices)| {
+        let answers = self.questions.into_iter().map(|(question, choices)| {
             let own: Vec<f64> = logs.by_ref().take(choices.len()).collect();
             Decision::of(&question, choices, &own)
         });

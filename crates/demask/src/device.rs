@@ -258,7 +258,7 @@ impl BackendOptions {
 impl DeviceOptions {
     /// Returns these options for a device that is there: what `auto` means on this machine, or the device that was asked for. A GPU that
     /// `auto` cannot use although there is one is written to the log.
-    pub fn found(&self) -> Result<Self, UnusableDevice> {
+    pub fn resolved(&self) -> Result<Self, UnusableDevice> {
         let device = match (self.device, self.cpu_only()) {
             (DeviceChoice::Cpu, _) | (DeviceChoice::Auto, Some(_)) => DeviceChoice::Cpu,
             (DeviceChoice::Cuda(number), Some((what, why))) => {
@@ -293,9 +293,9 @@ impl DeviceOptions {
     /// models and guides it runs.
     #[cfg(feature = "cuda")]
     pub fn tell_experimental(card: &Card) {
-        static TOLD: Once = Once::new();
+        static LOGGED: Once = Once::new();
         if let Some(remark) = unproven(card, PROVEN_CARDS) {
-            TOLD.call_once(|| tracing::warn!("{remark}"));
+            LOGGED.call_once(|| tracing::warn!("{remark}"));
         }
     }
 
@@ -341,7 +341,7 @@ impl DeviceOptions {
         Ok(Products { dtype, quantisation, activations })
     }
 
-    /// Returns the options of the backend of a device that was [found](Self::found), for a checkpoint stored in
+    /// Returns the options of the backend of a device that was [found](Self::resolved), for a checkpoint stored in
     /// `stored`.
     pub fn backend_options(&self, stored: Dtype) -> Result<BackendOptions, UnusableDevice> {
         match self.device {
@@ -563,8 +563,8 @@ mod tests {
             DeviceOptions { tier: Some(Tier::Portable), ..DeviceOptions::default() },
             DeviceOptions { activations: ActivationChoice::Int8, ..quantised },
         ] {
-            assert_eq!(options.found().unwrap().device, DeviceChoice::Cpu);
-            let refused = DeviceOptions { device: DeviceChoice::Cuda(1), ..options }.found().unwrap_err();
+            assert_eq!(options.resolved().unwrap().device, DeviceChoice::Cpu);
+            let refused = DeviceOptions { device: DeviceChoice::Cuda(1), ..options }.resolved().unwrap_err();
             assert!(matches!(refused, UnusableDevice::CpuOnly { number: 1, .. }), "{refused}");
         }
     }
@@ -600,7 +600,7 @@ mod tests {
         assert_eq!(unproven(&card, &["Card B", "Card A"]), None);
         // Whatever the machine has: no card is in the table.
         assert_eq!(PROVEN_CARDS, <[&str; 0]>::default());
-        assert_eq!(DeviceOptions::default().found().unwrap().device, DeviceChoice::Cpu);
+        assert_eq!(DeviceOptions::default().resolved().unwrap().device, DeviceChoice::Cpu);
     }
 
     #[test]

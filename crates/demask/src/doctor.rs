@@ -149,9 +149,9 @@ impl Doctor {
     /// If the settings are not for this machine.
     pub fn look(asked: &DeviceOptions) -> Result<Self, UnusableDevice> {
         if matches!(asked.device, DeviceChoice::Cuda(_)) {
-            asked.found()?;
+            asked.resolved()?;
         }
-        let device = &DeviceOptions { device: DeviceChoice::Cpu, ..asked.clone() }.found()?;
+        let device = &DeviceOptions { device: DeviceChoice::Cpu, ..asked.clone() }.resolved()?;
         device.products(Dtype::F32)?;
         let (isa, threads) = (device.isa()?, device.thread_count()?);
         Ok(Self {

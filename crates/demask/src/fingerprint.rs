@@ -31,9 +31,9 @@ pub fn fingerprint(pieces: impl IntoIterator<Item = impl AsRef<[u8]>>) -> u64 {
 /// A field that is added later is [`optional`](Self::optional) and left out where it has its default value, so that
 /// everything that was identified before keeps its fingerprint. Any other change is a new version.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fields(Vec<String>);
+pub struct Identity(Vec<String>);
 
-impl Fields {
+impl Identity {
     /// No field yet, of the value that `what` names in this version of its fields.
     pub fn new(what: &str, version: u32) -> Self {
         Self(vec![what.to_owned(), version.to_string()])
@@ -60,7 +60,7 @@ impl Fields {
 }
 
 /// Fields of an architecture.
-pub(crate) fn architecture(spec: &ArchSpec) -> Fields {
+pub(crate) fn architecture(spec: &ArchSpec) -> Identity {
     // Whoever adds a field decides here how it is identified.
     let ArchSpec {
         family,
@@ -83,7 +83,7 @@ pub(crate) fn architecture(spec: &ArchSpec) -> Fields {
         blocks,
         query_scale,
     } = spec;
-    let fields = Fields::new("architecture", 1)
+    let fields = Identity::new("architecture", 1)
         .field("family", family)
         .field("hidden", hidden)
         .field("layers", layers)
@@ -135,7 +135,7 @@ pub(crate) fn architecture(spec: &ArchSpec) -> Fields {
 }
 
 /// Adds the fields of block rules that are not the usual ones.
-fn block_rules(fields: Fields, rules: BlockRules) -> Fields {
+fn block_rules(fields: Identity, rules: BlockRules) -> Identity {
     if rules == BlockRules::default() {
         return fields;
     }
@@ -158,9 +158,9 @@ fn block_rules(fields: Fields, rules: BlockRules) -> Fields {
 }
 
 /// Adds the fields of experts.
-fn routed(fields: Fields, experts: &Experts) -> Fields {
+fn routed(fields: Identity, experts: &Experts) -> Identity {
     let Experts { shape, rule, biased, dense } = experts;
-    let ExpertShape { count, taken, ffn, shared_ffn } = shape;
+    let ExpertShape { count, per_row: taken, ffn, shared_ffn } = shape;
     let RouterRule { score, groups, share, scale } = rule;
     let score = match score {
         Score::Softmax => "softmax",
@@ -177,7 +177,7 @@ fn routed(fields: Fields, experts: &Experts) -> Fields {
         .field("experts.shared_ffn", shared_ffn)
         .field("experts.score", score)
         .optional("experts.groups", groups.map(|groups| groups.count))
-        .optional("experts.groups_kept", groups.map(|groups| groups.kept))
+        .optional("experts.groups_kept", groups.map(|groups| groups.selected))
         .field("experts.share", share)
         .field("experts.scale", scale)
         .field("experts.biased", biased);
@@ -227,16 +227,16 @@ mod tests {
 
     #[test]
     fn fields_and_their_borders_count_and_one_without_a_value_does_not() {
-        let fields = || Fields::new("it", 1).field("a", 1).field("b", "x");
+        let fields = || Identity::new("it", 1).field("a", 1).field("b", "x");
         let none: Option<u32> = None;
         assert_eq!(fields().optional("c", none), fields());
         assert_eq!(fields().fingerprint(), 0xc67b_6096_0835_b44f);
         for other in [
             fields().optional("c", Some(0)),
             fields().field("b", "x"),
-            Fields::new("it", 2).field("a", 1).field("b", "x"),
-            Fields::new("it", 1).field("b", "x").field("a", 1),
-            Fields::new("it", 1).field("a1", "").field("b", "x"),
+            Identity::new("it", 2).field("a", 1).field("b", "x"),
+            Identity::new("it", 1).field("b", "x").field("a", 1),
+            Identity::new("it", 1).field("a1", "").field("b", "x"),
         ] {
             assert_ne!(other.fingerprint(), fields().fingerprint(), "{other:?}");
         }

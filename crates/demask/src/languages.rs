@@ -12,13 +12,13 @@ use demask_decode::constraint::{
 use crate::Error;
 
 /// Languages that a model keeps.
-const KEPT: usize = 64;
+const CACHED: usize = 64;
 
 /// Memory that the kept languages may take together, in bytes.
 const MEMORY: usize = 256 << 20;
 
 /// Differences between a schema and its language that a receipt lists.
-const MOST_TOLD: usize = 32;
+const MOST_LISTED: usize = 32;
 
 /// A model's tokens as constraints read them, and the languages that were asked for last.
 #[derive(Default)]
@@ -26,12 +26,12 @@ pub(crate) struct Languages {
     /// The tokens, once a constraint was asked for.
     pub(crate) vocabulary: OnceLock<Arc<Vocabulary>>,
     /// The latest last.
-    kept: Mutex<VecDeque<Kept>>,
+    cached: Mutex<VecDeque<CachedLanguage>>,
 }
 
 /// A language that may be asked for again.
-struct Kept {
-    asked: Constraint,
+struct CachedLanguage {
+    constraint: Constraint,
     automaton: Arc<TokenAutomaton>,
     source: Source,
 }
@@ -42,21 +42,21 @@ impl Languages {
     /// # Errors
     /// If the language cannot be held to: one line says which part.
     pub(crate) fn constraint(&self, asked: Constraint, vocabulary: &Arc<Vocabulary>) -> Result<TokenConstraint, Error> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = kept.iter().position(|kept| kept.asked == asked).and_then(|index| kept.remove(index));
+        let mut kept = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = kept.iter().position(|kept| kept.constraint == asked).and_then(|index| kept.remove(index));
         let latest = if let Some(known) = known {
             known
         } else {
             // A schema may take a second: others that know theirs do not wait for it.
             drop(kept);
             let made = make(asked, vocabulary)?;
-            kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
             made
         };
         let mut constraint = TokenConstraint::new(Arc::clone(&latest.automaton), latest.source.clone());
-        constraint.says_end = latest.asked.language != Language::Any;
+        constraint.says_end = latest.constraint.language != Language::Any;
         kept.push_back(latest);
-        while kept.len() > KEPT || (kept.len() > 1 && memory(&kept) > MEMORY) {
+        while kept.len() > CACHED || (kept.len() > 1 && memory(&kept) > MEMORY) {
             kept.pop_front();
         }
         Ok(constraint)
@@ -64,12 +64,12 @@ impl Languages {
 }
 
 /// Makes the automaton of a language.
-fn make(asked: Constraint, vocabulary: &Arc<Vocabulary>) -> Result<Kept, Error> {
+fn make(asked: Constraint, vocabulary: &Arc<Vocabulary>) -> Result<CachedLanguage, Error> {
     let compiled =
         asked.compile().map_err(|error| Error::Constraint { option: asked.kind(), text: error.to_string() })?;
     let told = |differences: Vec<Difference>| {
-        let more = differences.len().saturating_sub(MOST_TOLD);
-        let first = differences.into_iter().take(MOST_TOLD).map(|at| format!("{}: {}", at.path, at.what));
+        let more = differences.len().saturating_sub(MOST_LISTED);
+        let first = differences.into_iter().take(MOST_LISTED).map(|at| format!("{}: {}", at.path, at.what));
         first.chain((more > 0).then(|| format!("{more} more"))).collect()
     };
     let source = Source {
@@ -79,10 +79,10 @@ fn make(asked: Constraint, vocabulary: &Arc<Vocabulary>) -> Result<Kept, Error> 
         ignored: told(compiled.ignored),
     };
     let automaton = TokenAutomaton::new(compiled.automaton, Arc::clone(vocabulary), Limits::default());
-    Ok(Kept { asked, automaton: Arc::new(automaton), source })
+    Ok(CachedLanguage { constraint: asked, automaton: Arc::new(automaton), source })
 }
 
 /// Memory of languages, in bytes.
-fn memory(kept: &VecDeque<Kept>) -> usize {
+fn memory(kept: &VecDeque<CachedLanguage>) -> usize {
     kept.iter().map(|kept| kept.automaton.memory()).sum()
 }

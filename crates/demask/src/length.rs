@@ -34,18 +34,18 @@ pub(crate) struct Length {
     /// Positions of the canvas.
     pub(crate) canvas: usize,
     /// Tokens that are kept of it at most, as `max_tokens` promises.
-    pub(crate) kept: Option<usize>,
+    pub(crate) max_tokens: Option<usize>,
     /// What set it.
     pub(crate) limit: Limit,
 }
 
 impl Length {
     /// Length of an answer whose holes say how much is decoded.
-    pub(crate) const GIVEN: Self = Self { canvas: 0, kept: None, limit: Limit::Context };
+    pub(crate) const GIVEN: Self = Self { canvas: 0, max_tokens: None, limit: Limit::Context };
 
     /// Returns how to get a longer answer, for one that is cut by its length.
     pub(crate) fn when_cut(self) -> Option<String> {
-        let length = self.kept.map_or(self.canvas, |kept| kept.min(self.canvas));
+        let length = self.max_tokens.map_or(self.canvas, |kept| kept.min(self.canvas));
         if self.canvas == 0 {
             return None;
         }
@@ -158,7 +158,7 @@ impl ModelInfo {
             if options.gen_length.is_some() { canvas } else { self.whole_blocks(canvas, room, tail, options)? };
         let kept = options.max_tokens;
         let limit = if kept.is_some_and(|kept| kept < canvas) { Limit::MaxTokens } else { limit };
-        Ok(Length { canvas, kept, limit })
+        Ok(Length { canvas, max_tokens: kept, limit })
     }
 
     /// Rounds a canvas of default length up to the blocks that were asked for. Only full attention needs it: blocks of
@@ -229,7 +229,7 @@ mod tests {
             }
         }
         let both = Options { gen_length: Some(128), ..bound(10) };
-        assert_eq!(length(&full, 30, &both), Length { canvas: 128, kept: Some(10), limit: Limit::MaxTokens });
+        assert_eq!(length(&full, 30, &both), Length { canvas: 128, max_tokens: Some(10), limit: Limit::MaxTokens });
         // Whole blocks, where somebody asks for blocks.
         let whole = |block: usize, most: usize| Options { block_length: Some(block), ..bound(most) };
         for (block, most, canvas) in [(16, 20, 32), (16, 4096, 64), (48, 4096, 96), (1000, 5, 0)] {
@@ -249,10 +249,10 @@ mod tests {
     fn an_open_answer_of_a_causal_model_ends_with_the_context_or_the_memory() {
         let mut causal = demo("demo-qwen");
         let open = Options::default();
-        assert_eq!(length(&causal, 24, &open), Length { canvas: 1000, kept: None, limit: Limit::Context });
+        assert_eq!(length(&causal, 24, &open), Length { canvas: 1000, max_tokens: None, limit: Limit::Context });
         // Two tensors of 64 numbers in each of 4 layers.
         causal.free_memory = Some(PART_OF_MEMORY * 300 * 2 * 64 * 4 * 4);
-        assert_eq!(length(&causal, 24, &open), Length { canvas: 300, kept: None, limit: Limit::Memory });
+        assert_eq!(length(&causal, 24, &open), Length { canvas: 300, max_tokens: None, limit: Limit::Memory });
         assert_eq!(causal.default_gen_length(), 300);
         let asked = Options { max_tokens: Some(700), ..Options::default() };
         assert_eq!(length(&causal, 24, &asked).canvas, 700);

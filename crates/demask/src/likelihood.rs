@@ -105,7 +105,7 @@ impl ModelInfo {
             Plan::hiding(&texts, &draws)
         };
         let options = LikelihoodOptions { top: self.alternatives("top", options.top)?, ..*options };
-        Ok(LikelihoodTask::new(Asked::new(facts, texts, options), plan, rows))
+        Ok(LikelihoodTask::new(ScoringInput::new(facts, texts, options), plan, rows))
     }
 
     /// Gets the choices of slots ready to be judged, each a text that has it in its slot. A model that sees everything has all
@@ -117,7 +117,7 @@ impl ModelInfo {
         } else {
             Plan::chaining(&texts, slots, |slot, position| pass(facts, &texts[slot.texts.start], slot, position))
         };
-        LikelihoodTask::new(Asked::new(facts, texts, LikelihoodOptions::default()), plan, rows)
+        LikelihoodTask::new(ScoringInput::new(facts, texts, LikelihoodOptions::default()), plan, rows)
     }
 }
 
@@ -199,7 +199,7 @@ pub(crate) fn common<'t>(mut texts: impl Iterator<Item = &'t [TokenId]>) -> usiz
 
 /// Texts to judge, and the facts of the network by which they are judged.
 #[derive(Debug, Clone)]
-struct Asked {
+struct ScoringInput {
     texts: Vec<Text>,
     /// Token that hides a token; none for models that see no further than it.
     mask: Option<TokenId>,
@@ -209,7 +209,7 @@ struct Asked {
     options: LikelihoodOptions,
 }
 
-impl Asked {
+impl ScoringInput {
     fn new(facts: &ModelFacts, texts: Vec<Text>, options: LikelihoodOptions) -> Self {
         let mask = facts.mask_id.filter(|_| facts.mask != Mask::Causal);
         Self { texts, mask, attention: facts.mask, shift: facts.shift as usize, options }
@@ -261,7 +261,7 @@ impl Asked {
 
 /// Continuations to be judged: their canvases run side by side, and are summed in the order of the draws.
 pub struct LikelihoodTask {
-    asked: Asked,
+    input: ScoringInput,
     plan: Plan,
     needs: Vec<SequenceSpec>,
     /// Requests of the next canvases, group after group.
@@ -279,11 +279,11 @@ pub struct LikelihoodTask {
 }
 
 impl LikelihoodTask {
-    fn new(asked: Asked, plan: Plan, rows: usize) -> Self {
+    fn new(asked: ScoringInput, plan: Plan, rows: usize) -> Self {
         let each = 1 + usize::from(asked.options.cfg_scale != 0.0);
         let (texts, canvases) = (&asked.texts, &plan.canvases);
         let length = texts.iter().map(|text| text.tokens.len()).max().unwrap_or(1);
-        let sequence = SequenceLimits {
+        let limits = SequenceLimits {
             positions: length,
             rows: length,
             group_rows: length * each,
@@ -295,7 +295,7 @@ impl LikelihoodTask {
         // A text that is read goes on from where the one before it has come to.
         let apart = if asked.attention == Mask::Causal { 1 } else { canvases.len().max(1) };
         let side_by_side = (rows / (length * each)).clamp(1, apart);
-        let needs = vec![SequenceSpec { network: 0, sequence }; side_by_side * each];
+        let needs = vec![SequenceSpec { network: 0, limits }; side_by_side * each];
         let requests = vec![ForwardInput::default(); side_by_side.min(canvases.len()) * each];
         let found =
             texts.iter().map(|text| Likelihood { tokens: text.judged.len(), ..Likelihood::default() }).collect();
@@ -303,7 +303,7 @@ impl LikelihoodTask {
             if asked.attention == Mask::Causal { common(texts.iter().map(|text| &text.tokens[..])) } else { 0 };
         let unjudged = texts.iter().map(|text| text.judged.start.saturating_sub(asked.shift)).min().unwrap_or(0);
         let mut task = Self {
-            asked,
+            input: asked,
             plan,
             needs,
             requests,
@@ -322,7 +322,7 @@ impl LikelihoodTask {
 
     /// Fills the requests of the group at a place with its canvas.
     fn fill(&mut self, place: usize) {
-        let Self { asked, plan, needs, requests, each, done, .. } = self;
+        let Self { input: asked, plan, needs, requests, each, done, .. } = self;
         let (index, side_by_side) = (*done + place, needs.len() / *each);
         let (canvas, group) = (&plan.canvases[index], &mut requests[place * *each..(place + 1) * *each]);
         for (twin, request) in group.iter_mut().enumerate() {
@@ -345,8 +345,8 @@ impl LikelihoodTask {
 
     /// The leading tokens of every text.
     fn prefix(&self, length: usize) -> Prefix<'_> {
-        let tokens = self.asked.texts.first().map_or(&[][..], |text| &text.tokens[..length]);
-        Prefix { tokens, mask: self.asked.attention, salt: self.salt }
+        let tokens = self.input.texts.first().map_or(&[][..], |text| &text.tokens[..length]);
+        Prefix { tokens, mask: self.input.attention, salt: self.salt }
     }
 
     /// Returns the tokens of all forwards together, each as often as it is computed.
@@ -427,7 +427,7 @@ impl From<LikelihoodTask> for demask_engine::Request {
 impl LikelihoodTask {
     /// Takes the predictions of the next canvas's forward.
     fn take(&mut self, group: &[Predictions]) {
-        let Self { asked, plan, found, done, .. } = self;
+        let Self { input: asked, plan, found, done, .. } = self;
         let first = &mut found[plan.canvases[*done].text];
         first.forwards += group.len();
         first.flops += group.iter().map(|answer| answer.cost.flops()).sum::<f64>();

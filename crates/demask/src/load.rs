@@ -13,7 +13,7 @@ use demask_tensor::Backend;
 #[cfg(feature = "cuda")]
 use crate::{BackendOptions, DeviceChoice, UnusableDevice, footprint::workspace_with};
 use crate::{
-    DeviceOptions, Footprint, KeptMatrices, Model, ModelError, ModelInfo, Opened, TooLarge, WeightChoice,
+    DeviceOptions, Footprint, MatrixFormats, Model, ModelError, ModelInfo, Opened, TooLarge, WeightChoice,
     model::LoadedNetwork,
 };
 
@@ -44,16 +44,16 @@ impl Opened {
 
     /// Matrices whose blocks take more memory on a device than in their file, because no kernel there has their format. None, if
     /// the device is to round all weights anyway. Its guides' follow.
-    pub fn widened(&self, device: &DeviceOptions) -> Result<Vec<KeptMatrices>, ModelError> {
+    pub fn widened(&self, device: &DeviceOptions) -> Result<Vec<MatrixFormats>, ModelError> {
         let mut widened = Vec::new();
         for one in self.all() {
             let options = device.backend_options(one.source.main_dtype())?;
             if device.quantize != WeightChoice::Plain {
                 return Ok(Vec::new());
             }
-            let kept = KeptMatrices::of(one.info.spec(), &one.source.stored(), &options);
+            let kept = MatrixFormats::of(one.info.spec(), &one.source.stored(), &options);
             let kept = kept.map_err(|error| one.failed(error.into()))?;
-            widened.extend(kept.into_iter().filter(KeptMatrices::widened));
+            widened.extend(kept.into_iter().filter(MatrixFormats::widened));
         }
         Ok(widened)
     }
@@ -79,7 +79,7 @@ impl Opened {
         let mut networks = Vec::new();
         for (index, one) in self.all().enumerate() {
             let needs = needs.iter().filter(|need| need.network == index.min(1));
-            let sequences: Vec<SequenceLimits> = needs.map(|need| need.sequence.clone()).collect();
+            let sequences: Vec<SequenceLimits> = needs.map(|need| need.limits.clone()).collect();
             networks.push(one.load(device, &sequences, progress)?);
         }
         Model::of(self.info, networks)
@@ -120,7 +120,7 @@ impl Loading<'_> {
         sequences: &[SequenceLimits],
         progress: &mut LoadObserver<'_>,
     ) -> Result<LoadedNetwork, ModelError> {
-        let device = &device.found()?;
+        let device = &device.resolved()?;
         self.check_merging(device)?;
         match device.device {
             #[cfg(feature = "cuda")]

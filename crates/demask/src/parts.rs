@@ -119,7 +119,7 @@ pub struct ToolCall {
 
 /// A part of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
+pub enum AnswerPart {
     /// A piece of a thought.
     Reasoning(String),
     /// A piece of text.
@@ -176,7 +176,7 @@ impl AnswerReader {
     }
 
     /// Takes more of the answer, and returns the parts that are certain.
-    pub fn feed(&mut self, text: &str) -> Vec<Part> {
+    pub fn feed(&mut self, text: &str) -> Vec<AnswerPart> {
         self.held.push_str(text);
         let mut parts = Vec::new();
         while self.step(&mut parts) {}
@@ -184,13 +184,13 @@ impl AnswerReader {
     }
 
     /// Returns the rest of an answer that is over.
-    pub fn end(&mut self) -> Vec<Part> {
+    pub fn end(&mut self) -> Vec<AnswerPart> {
         let held = std::mem::take(&mut self.held);
         match (self.place, self.format) {
             (Place::Thought, _) => reasoning(held),
             // An answer may end without the mark.
             (Place::Call, Some(format)) => match format.calls(&held) {
-                Some(calls) => calls.into_iter().map(Part::Call).collect(),
+                Some(calls) => calls.into_iter().map(AnswerPart::Call).collect(),
                 None => content(format!("{}{held}", format.open)),
             },
             (Place::Gap, _) => content(held.trim_start().to_owned()),
@@ -199,7 +199,7 @@ impl AnswerReader {
     }
 
     /// Takes a step, if the held text allows one.
-    fn step(&mut self, parts: &mut Vec<Part>) -> bool {
+    fn step(&mut self, parts: &mut Vec<AnswerPart>) -> bool {
         match self.place {
             Place::Start => {
                 let begins = self.held.trim_start();
@@ -244,7 +244,7 @@ impl AnswerReader {
         }
     }
 
-    fn step_content(&mut self, parts: &mut Vec<Part>) -> bool {
+    fn step_content(&mut self, parts: &mut Vec<AnswerPart>) -> bool {
         let Some(format) = self.format else {
             parts.extend(content(std::mem::take(&mut self.held)));
             return false;
@@ -267,11 +267,11 @@ impl AnswerReader {
         true
     }
 
-    fn step_call(&mut self, parts: &mut Vec<Part>) -> bool {
+    fn step_call(&mut self, parts: &mut Vec<AnswerPart>) -> bool {
         let Some(format) = self.format.filter(|format| !format.close.is_empty()) else { return false };
         let Some(end) = self.held.find(format.close) else { return false };
         match format.calls(&self.held[..end]) {
-            Some(calls) => parts.extend(calls.into_iter().map(Part::Call)),
+            Some(calls) => parts.extend(calls.into_iter().map(AnswerPart::Call)),
             None => parts.extend(content(format!("{}{}{}", format.open, &self.held[..end], format.close))),
         }
         self.held.drain(..end + format.close.len());
@@ -287,12 +287,12 @@ impl AnswerReader {
     }
 }
 
-fn content(text: String) -> Vec<Part> {
-    if text.is_empty() { Vec::new() } else { vec![Part::Content(text)] }
+fn content(text: String) -> Vec<AnswerPart> {
+    if text.is_empty() { Vec::new() } else { vec![AnswerPart::Content(text)] }
 }
 
-fn reasoning(text: String) -> Vec<Part> {
-    if text.is_empty() { Vec::new() } else { vec![Part::Reasoning(text)] }
+fn reasoning(text: String) -> Vec<AnswerPart> {
+    if text.is_empty() { Vec::new() } else { vec![AnswerPart::Reasoning(text)] }
 }
 
 #[cfg(test)]
@@ -305,17 +305,17 @@ mod tests {
     }
 
     /// Parts of an answer that comes at once, and in pieces of each length: pieces of one part are joined.
-    fn parts(reader: &AnswerReader, text: &str) -> Vec<Part> {
+    fn parts(reader: &AnswerReader, text: &str) -> Vec<AnswerPart> {
         let read = |length: usize| {
             let (mut reader, mut joined) = (reader.clone(), Vec::new());
             let letters: Vec<char> = text.chars().collect();
             let pieces = letters.chunks(length).map(|piece| piece.iter().collect::<String>());
-            let mut all: Vec<Part> = pieces.flat_map(|piece| reader.feed(&piece)).collect();
+            let mut all: Vec<AnswerPart> = pieces.flat_map(|piece| reader.feed(&piece)).collect();
             all.extend(reader.end());
             for part in all {
                 match (joined.last_mut(), part) {
-                    (Some(Part::Content(before)), Part::Content(more))
-                    | (Some(Part::Reasoning(before)), Part::Reasoning(more)) => before.push_str(&more),
+                    (Some(AnswerPart::Content(before)), AnswerPart::Content(more))
+                    | (Some(AnswerPart::Reasoning(before)), AnswerPart::Reasoning(more)) => before.push_str(&more),
                     (_, part) => joined.push(part),
                 }
             }
@@ -328,17 +328,17 @@ mod tests {
         whole
     }
 
-    fn call(name: &str, arguments: &str) -> Part {
-        Part::Call(ToolCall { name: name.to_owned(), arguments: arguments.to_owned() })
+    fn call(name: &str, arguments: &str) -> AnswerPart {
+        AnswerPart::Call(ToolCall { name: name.to_owned(), arguments: arguments.to_owned() })
     }
 
     #[test]
     fn calls_are_parts_in_whatever_pieces_they_come() {
         let hermes = reader(Some(0), false);
         let one = "Let me see.\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>";
-        assert_eq!(parts(&hermes, one), [Part::Content("Let me see.".into()), call("add", r#"{"a":1}"#)]);
+        assert_eq!(parts(&hermes, one), [AnswerPart::Content("Let me see.".into()), call("add", r#"{"a":1}"#)]);
         let two = "<tool_call>{\"name\": \"a\", \"arguments\": {}}</tool_call>\n<tool_call>{\"name\": \"b\"}</tool_call>\nDone.";
-        assert_eq!(parts(&hermes, two), [call("a", "{}"), call("b", "{}"), Part::Content("Done.".into())]);
+        assert_eq!(parts(&hermes, two), [call("a", "{}"), call("b", "{}"), AnswerPart::Content("Done.".into())]);
         let nemotron = reader(Some(1), false);
         let list =
             r#"<TOOLCALL>[{"name": "a", "arguments": {"x": [1, 2]}}, {"name": "b", "arguments": "{}"}]</TOOLCALL>"#;
@@ -353,13 +353,13 @@ mod tests {
         for text in
             ["1 < 2 and <tool is no mark", "<tool_call>{\"name\": 1}</tool_call>", "<tool_call>{\"name", "a <tool_cal"]
         {
-            assert_eq!(parts(&hermes, text), [Part::Content(text.into())], "{text}");
+            assert_eq!(parts(&hermes, text), [AnswerPart::Content(text.into())], "{text}");
         }
         let llama = reader(Some(2), false);
         for text in [r#"{"answer": 7}"#, "The answer is {7}."] {
-            assert_eq!(parts(&llama, text), [Part::Content(text.into())], "{text}");
+            assert_eq!(parts(&llama, text), [AnswerPart::Content(text.into())], "{text}");
         }
-        assert_eq!(parts(&reader(None, false), "a <tool_call>"), [Part::Content("a <tool_call>".into())]);
+        assert_eq!(parts(&reader(None, false), "a <tool_call>"), [AnswerPart::Content("a <tool_call>".into())]);
         // A call that ends without its mark is one.
         assert_eq!(parts(&hermes, "<tool_call>{\"name\": \"a\"}"), [call("a", "{}")]);
     }
@@ -368,10 +368,10 @@ mod tests {
     fn thoughts_end_at_their_mark() {
         let thinking = reader(Some(0), true);
         let text = "<think>\nThree\n\nand four.\n</think>\n\nSeven.";
-        let expected = [Part::Reasoning("Three\n\nand four.".into()), Part::Content("Seven.".into())];
+        let expected = [AnswerPart::Reasoning("Three\n\nand four.".into()), AnswerPart::Content("Seven.".into())];
         assert_eq!(parts(&thinking, text), expected);
-        assert_eq!(parts(&thinking, "Seven."), [Part::Content("Seven.".into())]);
-        assert_eq!(parts(&thinking, "<think>\nThree"), [Part::Reasoning("Three".into())]);
-        assert_eq!(parts(&thinking, "<thin air>"), [Part::Content("<thin air>".into())]);
+        assert_eq!(parts(&thinking, "Seven."), [AnswerPart::Content("Seven.".into())]);
+        assert_eq!(parts(&thinking, "<think>\nThree"), [AnswerPart::Reasoning("Three".into())]);
+        assert_eq!(parts(&thinking, "<thin air>"), [AnswerPart::Content("<thin air>".into())]);
     }
 }

@@ -87,7 +87,7 @@ impl ModelInfo {
         let guide = guide.map(|index| &self.guides[index]);
         let guide = guide.map(|Guide { info, bridge, .. }| bridge.options(info, prompt, &tokens.ids, options));
         let (session_options, length) = self.options(tokens, options, guide.transpose()?)?;
-        let session = Session::new(SessionOptions { max_tokens: length.kept, ..session_options })?;
+        let session = Session::new(SessionOptions { max_tokens: length.max_tokens, ..session_options })?;
         Ok((session, length))
     }
 

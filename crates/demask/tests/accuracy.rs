@@ -313,7 +313,7 @@ fn quantised_predictions_stay_near_those_of_bf16(name: &str) {
         let (mut sums, mut positions) = ([0f64; QUANTISED.len()], 0);
         for (question, _) in &problems {
             let mut session = plain.info().session(&Prompt::user(question.as_str(), None), &options).unwrap();
-            let needs = SequenceLimits { logits: true, ..session.needs()[0].sequence.clone() };
+            let needs = SequenceLimits { logits: true, ..session.needs()[0].limits.clone() };
             let id = plain.network_mut().open(&needs).unwrap();
             let ids = rounded.each_mut().map(|model| model.network_mut().open(&needs).unwrap());
             while session.wants() == Some(0) {
@@ -404,7 +404,7 @@ impl Compared {
         let (options, mut compared) = (reference(expected), Self::default());
         for (question, _) in problems {
             let mut session = expected.info().session(&Prompt::user(question.as_str(), None), &options).unwrap();
-            let needs = SequenceLimits { logits: true, ..session.needs()[0].sequence.clone() };
+            let needs = SequenceLimits { logits: true, ..session.needs()[0].limits.clone() };
             let ids = [&mut *expected, &mut *found].map(|model| model.network_mut().open(&needs).unwrap());
             for _ in 0..most {
                 if session.wants() != Some(0) {

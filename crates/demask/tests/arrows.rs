@@ -171,7 +171,7 @@ fn unsafe_code_stays_in_its_rooms() {
             let kinds = target["kind"].as_array().unwrap();
             if kinds.iter().any(|kind| kind == "lib" || kind == "bin" || kind == "cdylib") {
                 let source = fs::read_to_string(target["src_path"].as_str().unwrap()).unwrap();
-                assert!(source.contains("#![forbid(unsafe_code)]"), "{name} does not banned unsafe code");
+                assert!(source.contains("#![forbid(unsafe_code)]"), "{name} does not forbid unsafe code");
             }
         }
     }

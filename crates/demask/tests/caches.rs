@@ -96,7 +96,7 @@ fn run_on(
     let mut session = Session::new(options.clone()).unwrap();
     let open = |needs: &SequenceLimits| SequenceLimits { logits: true, ..needs.clone() };
     let ids: Vec<SequenceId> =
-        session.needs().iter().map(|needs| network.open(&open(&needs.sequence)).unwrap()).collect();
+        session.needs().iter().map(|needs| network.open(&open(&needs.limits)).unwrap()).collect();
     let mut forwards = Vec::new();
     while session.wants() == Some(0) {
         let mut requests = session.requests().to_vec();
@@ -369,7 +369,7 @@ fn caches_x6_one_block_makes_the_prefix_cache_a_frozen_prompt() {
 fn kept_slots(shift: usize, options: &SessionOptions) -> (usize, usize) {
     let mut network = runner(&spec(shift), devices(shift)[1], Dtype::F32, 2);
     let mut session = Session::new(options.clone()).unwrap();
-    let needs = SequenceLimits { logits: true, ..session.needs()[0].sequence.clone() };
+    let needs = SequenceLimits { logits: true, ..session.needs()[0].limits.clone() };
     let ids = [network.open(&needs).unwrap(), network.open(&needs).unwrap()];
     let mut step = |id: SequenceId, request: &ForwardInput| {
         let mut out = [Predictions::default()];

@@ -138,8 +138,8 @@ fn caches_x9_counted_operations_are_the_formulas() {
             let options =
                 SessionOptions { decoder: decoder.parse().unwrap(), remasking, ..options(facts.clone(), shape, cache) };
             let mut session = Session::new(options).unwrap();
-            let id = network.open(&session.needs()[0].sequence).unwrap();
-            let kept = session.needs()[0].sequence.increments;
+            let id = network.open(&session.needs()[0].limits).unwrap();
+            let kept = session.needs()[0].limits.increments;
             let (mut expected, mut head_rows, mut computed_rows) = (0.0, 0, 0.0);
             while session.wants() == Some(0) {
                 let request = &session.requests()[0];

@@ -57,7 +57,7 @@ fn a_canvas_takes_what_was_told() {
             let mut model = opened.load(&device, session.needs(), &mut |_| true).unwrap().by_hand().unwrap();
             // What is told, what the network says that it took, and what the receipt says.
             let network = model.network_mut();
-            let ids: Vec<_> = session.needs().iter().map(|need| network.open(&need.sequence).unwrap()).collect();
+            let ids: Vec<_> = session.needs().iter().map(|need| network.open(&need.limits).unwrap()).collect();
             let taken: usize = ids.iter().map(|&id| network.cache_bytes(id)).sum();
             for id in ids {
                 network.close(id);

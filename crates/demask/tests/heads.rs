@@ -9,7 +9,7 @@ use demask_cuda_emulator::{Emulator, Schedule};
 use demask_step::{ConfidenceOf, FilterOrder, HeadRequest, Sampling, TokenList};
 use demask_tensor::{
     AttentionShape, Backend, BlendRows, Dtype, HeadLaunch, HeadOutput, HeadRow, HeadWeights, Launch, NO_ROW, PageKind,
-    Segment, TensorView, WorkspaceShape,
+    RowSegment, TensorView, WorkspaceShape,
 };
 use demask_testkit::property;
 use proptest::{prelude::*, test_runner::RngSeed};
@@ -74,7 +74,7 @@ impl<B: Backend> Model<B> {
             positions: rows.clone().collect(),
             slots: rows.clone().collect(),
             limits: vec![1; ROWS],
-            segments: vec![Segment { rows, table: 0..1 }],
+            segments: vec![RowSegment { rows, table: 0..1 }],
             tables: vec![self.page],
             head: head.clone(),
             ..Launch::default()

@@ -27,7 +27,7 @@ fn session(options: &Options) -> Result<Session, String> {
 }
 
 /// The methods of a session, its steps and its length of blocks.
-fn told(options: &Options) -> (String, usize, usize) {
+fn methods_of(options: &Options) -> (String, usize, usize) {
     let receipt = session(options).unwrap().receipt();
     (
         format!("{}, cache {}, {}", receipt.decoder, receipt.cache, receipt.exactness),
@@ -48,13 +48,13 @@ fn the_authors_sampler_decodes_if_nobody_says_how() {
     );
     assert!(open.requests()[0].ask.wanted.entropy, "ranked by entropies");
     let static_ = "static, cache none, reference";
-    assert_eq!(told(&Options::default()), (static_.into(), 255, 255));
+    assert_eq!(methods_of(&Options::default()), (static_.into(), 255, 255));
     let short = Options { gen_length: Some(31), ..Options::default() };
-    assert_eq!(told(&short), (static_.into(), 30, 30), "more steps than masks repeat forwards");
-    assert_eq!(told(&Options { steps: Some(8), ..short.clone() }), (static_.into(), 8, 30));
-    assert_eq!(told(&Options { block_length: Some(10), ..short.clone() }), (static_.into(), 30, 10));
+    assert_eq!(methods_of(&short), (static_.into(), 30, 30), "more steps than masks repeat forwards");
+    assert_eq!(methods_of(&Options { steps: Some(8), ..short.clone() }), (static_.into(), 8, 30));
+    assert_eq!(methods_of(&Options { block_length: Some(10), ..short.clone() }), (static_.into(), 30, 10));
     let steps = Options { decoder: Some("static:steps=6".parse().unwrap()), ..short.clone() };
-    assert_eq!(told(&steps), ("static:steps=6, cache none, reference".into(), 6, 30));
+    assert_eq!(methods_of(&steps), ("static:steps=6, cache none, reference".into(), 6, 30));
     // Another decoder is what it is for other families, but for the canvas.
     let other = Options { decoder: Some("threshold:tau=0.9".parse().unwrap()), ..short };
     let other = session(&other).unwrap();

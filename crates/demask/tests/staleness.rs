@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use demask::ModelByHand;
 use demask::{Model, Options, Prompt};
-use demask_model::Part;
+use demask_model::Intermediate;
 use demask_step::{Job, Positions, Predictions, SequenceId, SequenceStep};
 use demask_testkit::by_hand::ByHand;
 
@@ -45,7 +45,7 @@ fn decode(model: &mut ModelByHand, problem: &str, cache: &str) -> (Vec<[Vec<f32>
     let mut session = model.info().session(&Prompt::user(problem, None), &options).unwrap();
     let needs = session.needs().to_vec();
     let network = model.network_mut();
-    let id: SequenceId = network.open(&needs[0].sequence).unwrap();
+    let id: SequenceId = network.open(&needs[0].limits).unwrap();
     while session.wants() == Some(0) {
         let steps: Vec<SequenceStep<'_>> = session.requests().iter().map(|request| request.step(id)).collect();
         let mut out = vec![Predictions::default(); steps.len()];
@@ -70,7 +70,7 @@ fn distances(model: &mut ModelByHand, cache: &str) -> Vec<[[Distance; 2]; 2]> {
         let network = model.network_mut();
         network.watch(&canvas, mask, &mut |part, values| drop(fresh.insert(part, values.to_vec()))).unwrap();
         for (layer, tensors) in stored.iter().enumerate() {
-            let parts = [Part::Key(layer), Part::Value(layer)];
+            let parts = [Intermediate::Key(layer), Intermediate::Value(layer)];
             for (tensor, (stored, part)) in tensors.iter().zip(parts).enumerate() {
                 let width = stored.len() / canvas.len();
                 let rows = stored.chunks_exact(width).zip(fresh[&part].chunks_exact(width));

@@ -123,7 +123,7 @@ fn plans(facts: &ModelFacts, decoder: DecoderSpec, cache: CacheSpec) -> Option<V
     let needs = session.needs().to_vec();
     let script = |seed, shift| Scripted::new(seed, VOCABULARY, shift).with_easy(0.6).with_spread(3.0);
     let mut networks = [script(5, facts.shift), script(9, 1)];
-    let ids: Vec<_> = needs.iter().map(|need| networks[need.network].open(&need.sequence).unwrap()).collect();
+    let ids: Vec<_> = needs.iter().map(|need| networks[need.network].open(&need.limits).unwrap()).collect();
     let mut plans = Vec::new();
     while let Pending::Run { requests, .. } = session.pending() {
         let network = needs[requests[0].sequence].network;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::common::{Device, runner, specs, twin};
 use demask_cpu::isa::Isa;
-use demask_model::{ArchSpec, Part};
+use demask_model::{ArchSpec, Intermediate};
 use demask_step::{HeadAsk, Mask, Predictions, SequenceLimits, SequenceStep, StepPlan};
 use demask_tensor::Dtype;
 use demask_testkit::naive::network::assert_near;
@@ -44,15 +44,20 @@ fn a_watcher_sees_what_the_twin_computes() {
         let mut slots = twin.slots(TOKENS.len());
         let rows: Vec<(usize, u32)> = TOKENS.iter().copied().enumerate().collect();
         twin.step(&mut slots, &rows, &*sees, None);
-        let mut stream = seen[&Part::Embedding].clone();
+        let mut stream = seen[&Intermediate::Embedding].clone();
         for layer in 0..spec.layers {
-            let parts = [Part::Key(layer), Part::Value(layer), Part::Attention(layer), Part::Mlp(layer)];
+            let parts = [
+                Intermediate::Key(layer),
+                Intermediate::Value(layer),
+                Intermediate::Attention(layer),
+                Intermediate::Mlp(layer),
+            ];
             for (part, expected) in parts.into_iter().zip(slots.parts(layer)) {
                 assert_near(&seen[&part], &expected, 1e-4);
             }
-            let grown = seen[&Part::Attention(layer)].iter().zip(&seen[&Part::Mlp(layer)]);
+            let grown = seen[&Intermediate::Attention(layer)].iter().zip(&seen[&Intermediate::Mlp(layer)]);
             stream.iter_mut().zip(grown).for_each(|(stream, (attention, mlp))| *stream += attention + mlp);
-            assert_near(&seen[&Part::Layer(layer)], &stream, 1e-5);
+            assert_near(&seen[&Intermediate::Layer(layer)], &stream, 1e-5);
         }
         assert_eq!(seen.len(), 2 + 5 * spec.layers);
     }
@@ -66,7 +71,7 @@ fn watching_changes_nothing_and_inspection_sees_the_same() {
         let before = runner.inspect(&TOKENS, mask, true).unwrap();
         let mut layers = Vec::new();
         let mut keep = |part, values: &[f32]| {
-            if matches!(part, Part::Layer(_)) {
+            if matches!(part, Intermediate::Layer(_)) {
                 layers.push(values.to_vec());
             }
         };

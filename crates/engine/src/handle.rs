@@ -33,12 +33,12 @@ pub struct RequestHandle<T> {
     health: Arc<Health>,
     finish: Option<Finish<T>>,
     /// Events that were taken and not yielded.
-    taken: VecDeque<Event>,
+    pending: VecDeque<Event>,
 }
 
 impl<T> RequestHandle<T> {
     pub(crate) fn new(output: Arc<OutputQueue<Box<Request>>>, health: Arc<Health>, finish: Finish<T>) -> Self {
-        Self { output, health, finish: Some(finish), taken: VecDeque::new() }
+        Self { output, health, finish: Some(finish), pending: VecDeque::new() }
     }
 
     /// Takes the events since the last time; if there are none, wakes the task once there are some. `Ready(None)` once the
@@ -95,10 +95,10 @@ impl<T> Iterator for RequestHandle<T> {
 
     /// Waits for the next event; none once the request is over.
     fn next(&mut self) -> Option<Event> {
-        if self.taken.is_empty() {
-            self.taken.extend(self.output.wait()?);
+        if self.pending.is_empty() {
+            self.pending.extend(self.output.wait()?);
         }
-        self.taken.pop_front()
+        self.pending.pop_front()
     }
 }
 

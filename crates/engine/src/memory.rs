@@ -13,7 +13,7 @@ pub(crate) struct MemoryBudget {
     /// Bytes that open sequences are likely to take in all: none enter where others are promised the rest.
     pub(crate) promised: u64,
     /// Bytes that they have taken.
-    pub(crate) taken: u64,
+    pub(crate) allocated: u64,
     /// Bytes by which shared buffers have grown; they never shrink.
     pub(crate) grown: u64,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Reservation {
     /// Bytes that they are likely to take, at least those that they have taken.
     pub(crate) promised: u64,
     /// Bytes that they have taken, or take when they are opened.
-    pub(crate) taken: u64,
+    pub(crate) allocated: u64,
     /// Growth of shared buffers.
     pub(crate) growth: u64,
 }
@@ -55,7 +55,7 @@ impl MemoryBudgets {
     pub(crate) fn of(&mut self, device: DeviceId) -> &mut MemoryBudget {
         let found = self.0.iter().position(|budget| budget.device == device);
         let place = found.unwrap_or_else(|| {
-            self.0.push(MemoryBudget { device, limit: u64::MAX, promised: 0, taken: 0, grown: 0 });
+            self.0.push(MemoryBudget { device, limit: u64::MAX, promised: 0, allocated: 0, grown: 0 });
             self.0.len() - 1
         });
         &mut self.0[place]
@@ -63,12 +63,12 @@ impl MemoryBudgets {
 
     /// Returns the bytes that open sequences have taken or are promised on all devices.
     pub(crate) fn held(&self) -> u64 {
-        self.0.iter().map(|budget| budget.promised.max(budget.taken)).sum()
+        self.0.iter().map(|budget| budget.promised.max(budget.allocated)).sum()
     }
 
     /// Returns the bytes of a device that are not taken.
     pub(crate) fn left(&mut self, device: DeviceId) -> u64 {
-        let MemoryBudget { limit, taken, grown, .. } = *self.of(device);
+        let MemoryBudget { limit, allocated: taken, grown, .. } = *self.of(device);
         limit.saturating_sub(grown).saturating_sub(taken)
     }
 
@@ -95,7 +95,7 @@ impl MemoryBudgets {
         for reservation in reservations {
             let budget = self.of(reservation.device);
             budget.promised += reservation.promised;
-            budget.taken += reservation.taken;
+            budget.allocated += reservation.allocated;
             budget.grown += reservation.growth;
         }
     }
@@ -103,9 +103,9 @@ impl MemoryBudgets {
     /// Adds bytes to a reservation that was made: sequences take more than they were opened with.
     pub(crate) fn add(&mut self, reservation: &mut Reservation, bytes: u64) {
         let budget = self.of(reservation.device);
-        reservation.taken += bytes;
-        budget.taken += bytes;
-        let beyond = reservation.taken.saturating_sub(reservation.promised);
+        reservation.allocated += bytes;
+        budget.allocated += bytes;
+        let beyond = reservation.allocated.saturating_sub(reservation.promised);
         reservation.promised += beyond;
         budget.promised += beyond;
     }
@@ -114,7 +114,7 @@ impl MemoryBudgets {
         for reservation in reservations {
             let budget = self.of(reservation.device);
             budget.promised -= reservation.promised;
-            budget.taken -= reservation.taken;
+            budget.allocated -= reservation.allocated;
         }
     }
 }
@@ -132,11 +132,11 @@ pub(crate) fn reservations(
         let growth = growth.saturating_sub(before);
         match reservations.iter_mut().find(|reservation| reservation.device == device) {
             Some(reservation) => {
-                reservation.taken = reservation.taken.saturating_add(own);
+                reservation.allocated = reservation.allocated.saturating_add(own);
                 reservation.promised = reservation.promised.saturating_add(promised.max(own));
                 reservation.growth = reservation.growth.saturating_add(growth);
             }
-            None => reservations.push(Reservation { device, promised: promised.max(own), taken: own, growth }),
+            None => reservations.push(Reservation { device, promised: promised.max(own), allocated: own, growth }),
         }
     }
     Ok(reservations)

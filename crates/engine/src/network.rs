@@ -3,8 +3,8 @@
 use std::{cmp::Reverse, mem, time::Duration};
 
 use demask_step::{
-    DeviceError, DeviceId, ForwardInput, Network, OpenError, Opened, Pages, Predictions, Prefix, PrefixCacheStats,
-    RowBudget, SequenceId, SequenceLimits, SequenceStep, room,
+    DeviceError, DeviceId, ForwardInput, Network, OpenError, OpenedSequence, Pages, Predictions, Prefix,
+    PrefixCacheStats, RowBudget, SequenceId, SequenceLimits, SequenceStep, room,
 };
 
 use crate::{
@@ -114,7 +114,7 @@ impl<N: Network + ?Sized> NetworkState<N> {
         needs: &SequenceLimits,
         prefix: Prefix<'_>,
         tenant: Tenant,
-    ) -> Result<Opened, OpenError> {
+    ) -> Result<OpenedSequence, OpenError> {
         self.faults.opening()?;
         let opened = self.network.open_with_prefix(needs, prefix)?;
         self.counters.open += 1;
@@ -191,7 +191,7 @@ impl<N: Network + ?Sized> NetworkState<N> {
             one.set_tag(id, tag, *round + 1);
             let is_long = one.wanted().ok().flatten().is_some_and(|wanted| is_long(wanted.group(0), piece));
             let (id, weight) = (one.id.0, one.scheduling.weight);
-            let ready = Ready { tag, id, slot, party: place, is_long, taken: 0, rows: 0, end: None, weight };
+            let ready = Ready { tag, id, slot, party: place, is_long, groups: 0, rows: 0, end: None, weight };
             party.ready.push(Reverse(ready));
         }
         *round += 1;
@@ -199,11 +199,11 @@ impl<N: Network + ?Sized> NetworkState<N> {
         let next = |ready: &Ready, most: usize| {
             let one = &running[ready.slot];
             let wanted = one.wanted().ok().flatten()?;
-            if ready.taken >= wanted.requests.len() / wanted.group {
+            if ready.groups >= wanted.requests.len() / wanted.group {
                 return None;
             }
-            let group = wanted.group(ready.taken);
-            let piece = match ready.taken {
+            let group = wanted.group(ready.groups);
+            let piece = match ready.groups {
                 0 if ready.is_long => one.open.pieces.next(group, most),
                 _ => Piece { rows: rows(group), end: None },
             };
@@ -243,7 +243,7 @@ impl<N: Network + ?Sized> NetworkState<N> {
                 Ok(requests) => {
                     places.extend(requests.iter().map(|request| (taken.slot, request.sequence)));
                     keys += requests.iter().map(read).sum::<u64>();
-                    let (slot, groups, rows, is_piece) = (taken.slot, taken.taken, taken.rows, taken.end.is_some());
+                    let (slot, groups, rows, is_piece) = (taken.slot, taken.groups, taken.rows, taken.end.is_some());
                     joined.push(Joined { slot, first, steps: steps.len() - first, groups, rows, is_piece });
                 }
                 Err(error) => {
@@ -304,12 +304,12 @@ fn join<'a, N: Network + ?Sized>(
 ) -> Result<&'a [ForwardInput], RequestError> {
     let wanted = running.wanted().map_err(RequestError::Broken)?;
     let changed = RequestError::Broken("what is pending changed before it was fed");
-    let Some(wanted) = wanted.filter(|wanted| taken.taken * wanted.group <= wanted.requests.len()) else {
+    let Some(wanted) = wanted.filter(|wanted| taken.groups * wanted.group <= wanted.requests.len()) else {
         return Err(changed);
     };
     let requests = match taken.end {
         Some(_) => running.open.pieces.requests(),
-        None => &wanted.requests[..taken.taken * wanted.group],
+        None => &wanted.requests[..taken.groups * wanted.group],
     };
     if rows(requests) != taken.rows {
         return Err(changed);

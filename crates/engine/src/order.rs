@@ -41,7 +41,7 @@ pub(crate) struct Ready {
     /// Records whether its next group has more rows than a piece and can be cut.
     pub is_long: bool,
     /// Leading groups that were taken, and their rows; the end of the piece, if one was taken.
-    pub taken: usize,
+    pub groups: usize,
     pub rows: usize,
     pub end: Option<usize>,
     /// Share of the request.
@@ -250,7 +250,7 @@ pub(crate) fn choose(
         time = party.tag.max(time);
         party.time = request.tag.max(party.time);
         (party.tag, request.tag) = (again.party, again.request);
-        request.taken += 1;
+        request.groups += 1;
         request.rows += rows;
         request.end = end;
         match chosen.iter_mut().find(|one| one.slot == request.slot) {

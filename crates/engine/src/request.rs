@@ -293,7 +293,7 @@ impl Request {
     /// Positions of its own sequences.
     pub(crate) fn rows(&self) -> u64 {
         let own = self.job.needs().iter().filter(|need| need.network == 0);
-        own.map(|need| need.sequence.positions as u64).sum()
+        own.map(|need| need.limits.positions as u64).sum()
     }
 
     /// Returns whether its deadline has passed.

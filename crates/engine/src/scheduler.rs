@@ -212,7 +212,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
     /// hold already. Without a limit the device itself says when it is full.
     pub fn limit(&mut self, device: DeviceId, bytes: u64) {
         let budget = self.budgets.of(device);
-        budget.limit = bytes.saturating_add(budget.taken).saturating_add(budget.grown);
+        budget.limit = bytes.saturating_add(budget.allocated).saturating_add(budget.grown);
         self.stirred = true;
     }
 
@@ -398,10 +398,9 @@ impl<N: Network + ?Sized> Scheduler<N> {
         }
         self.stirred = true;
         for (need, &room) in request.job().needs().iter().zip(&request.open.room) {
-            if let Some(opens_with) =
-                need.sequence.opens_with.filter(|_| request.end.as_ref().is_some_and(Result::is_ok))
+            if let Some(opens_with) = need.limits.opens_with.filter(|_| request.end.as_ref().is_some_and(Result::is_ok))
             {
-                self.growths.learn(need.sequence.positions.saturating_sub(opens_with), room.saturating_sub(opens_with));
+                self.growths.learn(need.limits.positions.saturating_sub(opens_with), room.saturating_sub(opens_with));
             }
         }
         let open = std::mem::take(&mut request.open);

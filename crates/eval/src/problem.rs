@@ -1,6 +1,6 @@
 //! One problem, in the words that all prompts and scorers share.
 
-use demask::fingerprint::Fields;
+use demask::fingerprint::Identity;
 
 /// One problem of a task, as its data file states it.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -36,10 +36,10 @@ impl Problem {
     }
 
     /// Returns what identifies it on disk.
-    pub fn fields(&self) -> Fields {
+    pub fn fields(&self) -> Identity {
         // Whoever adds a field decides here how it is identified.
         let Self { id, question, context, subject, options, solution, schema, gold } = self;
-        let fields = Fields::new("problem", 1)
+        let fields = Identity::new("problem", 1)
             .field("id", id)
             .field("question", question)
             .optional("context", context.as_ref())

@@ -14,7 +14,7 @@ const UNFINISHED: [&str; 2] = [".demask-", ".part"];
 
 /// A file or directory that cannot be written.
 #[derive(Debug, Error)]
-#[error("cannot write {}: {}", path.display(), told(error))]
+#[error("cannot write {}: {}", path.display(), message(error))]
 pub struct WriteError {
     /// File that could not be written.
     pub path: PathBuf,
@@ -31,7 +31,7 @@ impl WriteError {
 }
 
 /// The system's words, and what to try where they do not say it.
-fn told(error: &io::Error) -> String {
+fn message(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             format!("{error}: free some space, or choose a directory on another disk")

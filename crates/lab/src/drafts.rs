@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, fmt::Write};
 use demask::TraceLine;
 use demask::trace::Given;
 
-use crate::canvas::{harmless, shown};
+use crate::canvas::{harmless, token_text};
 
 pub use picture::board;
 
@@ -63,16 +63,16 @@ pub fn rounds(lines: &[TraceLine]) -> Vec<Round> {
     for line in lines {
         match line {
             TraceLine::Header { given, .. } => {
-                let text = |Given { position, token, text }: &Given| (*position, shown(*token, text.as_deref()));
+                let text = |Given { position, token, text }: &Given| (*position, token_text(*token, text.as_deref()));
                 known.extend(given.iter().map(text));
             }
             TraceLine::Draft { draft, at, token, confidence, accepted, text, .. } => {
-                let text = shown(*token, text.as_deref());
+                let text = token_text(*token, text.as_deref());
                 let drafted = Drafted { draft: *draft, at: *at, text, confidence: *confidence, accepted: *accepted };
                 round.drafted.push(drafted);
             }
             TraceLine::Target { draft, at, token, confidence, guide, text, .. } => {
-                let text = shown(*token, text.as_deref());
+                let text = token_text(*token, text.as_deref());
                 let target = Target { draft: *draft, at: *at, text, confidence: *confidence, guide: *guide };
                 round.targets.push(target);
             }
@@ -80,11 +80,11 @@ pub fn rounds(lines: &[TraceLine]) -> Vec<Round> {
                 if round.known.is_empty() {
                     round.known.clone_from(&known);
                 }
-                known.insert(*position, shown(*token, text.as_deref()));
+                known.insert(*position, token_text(*token, text.as_deref()));
             }
             TraceLine::Predictions { .. } => {}
             TraceLine::Replace { at, to: Some(token), text, .. } => {
-                known.insert(*at, shown(*token, text.as_deref()));
+                known.insert(*at, token_text(*token, text.as_deref()));
             }
             TraceLine::Replace { at, to: None, .. } => {
                 known.remove(at);
@@ -103,13 +103,13 @@ pub fn rounds(lines: &[TraceLine]) -> Vec<Round> {
 
 impl Round {
     /// Number of tokens of the drafts that were accepted, and the number of all.
-    fn taken(&self) -> (usize, usize) {
+    fn accepted(&self) -> (usize, usize) {
         (self.drafted.iter().filter(|one| one.accepted).count(), self.drafted.len())
     }
 
     /// The forward in a line.
     fn head(&self) -> String {
-        let (taken, of) = self.taken();
+        let (taken, of) = self.accepted();
         format!("step {} nfe {}: {taken} of {of} drafted tokens taken", self.step, self.nfe)
     }
 
@@ -123,7 +123,7 @@ impl Round {
     }
 
     /// Reports whether a draft was taken.
-    fn is_taken(&self, draft: usize) -> bool {
+    fn is_accepted(&self, draft: usize) -> bool {
         self.drafted.iter().filter(|one| one.draft <= draft).all(|one| one.accepted)
     }
 
@@ -157,7 +157,7 @@ impl Round {
         let first = self.drafted.iter().map(|one| one.draft).min().unwrap_or(0).min(1);
         for draft in (0..=self.last()).filter(|&draft| first == 0 || draft > 0 || !self.predicted(0).is_empty()) {
             let holds = self.drafted.iter().any(|one| one.draft <= draft);
-            let (label, verdict) = match (holds, self.is_taken(draft)) {
+            let (label, verdict) = match (holds, self.is_accepted(draft)) {
                 (false, _) => ("canvas".to_owned(), ""),
                 (true, true) => (format!("draft {draft}"), "taken"),
                 (true, false) => (format!("draft {draft}"), "refused"),

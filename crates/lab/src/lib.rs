@@ -24,7 +24,8 @@ use demask_eval::{
     run::{FileError, RunError, StoreError},
 };
 use demask_terminal::{
-    Program, assumed, canvas, env, exit, files, interrupt, load, output, packaging, progress, settings, texts, told,
+    Program, assumed, canvas, cost_table, env, exit, files, interrupt, load, output, packaging, progress, settings,
+    texts,
 };
 
 use synth::SynthError;

@@ -62,7 +62,7 @@ impl Spread {
     }
 
     /// The times in words.
-    pub fn told(&self) -> String {
+    pub fn describe(&self) -> String {
         format!("{:.6} s ({:.6} to {:.6})", self.median, self.min, self.max)
     }
 }
@@ -156,7 +156,7 @@ impl Rates {
     }
 
     /// The speeds in words.
-    pub fn told(&self) -> String {
+    pub fn describe(&self) -> String {
         format!("{:.3} TFLOP/s, {:.2} GB/s, {:.0}% of the ceiling", self.tflops, self.gbs, self.fraction * 100.0)
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use demask::Options;
 use demask::costs::{Costs, Predicted, Subject, estimate::Estimate};
 use demask_figures::{Axis, Figure, Join, Panel, Point, Series, Table, files::write_whole, page::Page};
-use demask_terminal::told::{Beside, told};
+use demask_terminal::cost_table::{Beside, describe};
 use serde_json::json;
 
 use crate::analysis::plot;
@@ -22,7 +22,7 @@ pub fn write(directory: &Path, subject: &Subject<'_>, costs: &Costs, acceptance:
         &format!("Decoder {}, cache {}, acceptance {acceptance}.", decoding.decoder, decoding.cache),
     );
     plot(directory, &mut page, &figure(costs, &all))?;
-    page.lines(&told(costs, &Beside::default()));
+    page.lines(&describe(costs, &Beside::default()));
     write_whole(&directory.join("cost.json"), format!("{:#}\n", json!({"costs": costs, "lengths": all})).as_bytes())?;
     write_whole(&directory.join("cost.html"), page.finish()?.as_bytes())?;
     Ok(())

@@ -10,7 +10,7 @@ use demask_cpu::{
 use demask_step::{HeadRequest, OutOfMemory};
 use demask_tensor::{
     AttentionShape, Backend, Dtype, HeadOutput, HeadRow, HeadWeights, Launch, PAGE, PackError, PageKind, QkvRows,
-    QkvWeights, Rows, Segment, TensorView, WorkspaceShape, round_bf16,
+    QkvWeights, RowSegment, Rows, TensorView, WorkspaceShape, round_bf16,
 };
 
 use crate::{check_memory, reading::streamed_bytes};
@@ -184,7 +184,7 @@ fn launch(positions: Range<usize>, keys: usize, table: &[u32]) -> Launch {
         positions: vec![0; rows],
         slots: positions.map(slot).collect(),
         limits: vec![keys as u32; rows],
-        segments: vec![Segment { rows: 0..rows as u32, table: 0..table.len() as u32 }],
+        segments: vec![RowSegment { rows: 0..rows as u32, table: 0..table.len() as u32 }],
         tables: table.to_vec(),
         ..Launch::default()
     }

@@ -78,7 +78,7 @@ impl Mlp<'_> {
         match self {
             Self::Dense { ffn } => 6.0 * hidden * ffn as f64,
             Self::Experts(Experts { shape, .. }) => {
-                let width = shape.taken * shape.ffn + shape.shared_ffn;
+                let width = shape.per_row * shape.ffn + shape.shared_ffn;
                 6.0 * hidden * width as f64 + 2.0 * hidden * shape.count as f64
             }
         }

@@ -30,7 +30,7 @@ impl Convention {
 
 /// Request of a step to the network: its plan, the tokens at its live positions, and the head's part.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct StepInput<'a> {
     /// Plan of the step.
     pub plan: &'a StepPlan,
     /// The tokens at the live positions, lane after lane.
@@ -39,13 +39,13 @@ pub struct Asked<'a> {
     pub ask: &'a HeadAsk,
 }
 
-impl<'a> From<&SequenceStep<'a>> for Asked<'a> {
+impl<'a> From<&SequenceStep<'a>> for StepInput<'a> {
     fn from(step: &SequenceStep<'a>) -> Self {
         Self { plan: step.plan, tokens: step.tokens, ask: step.ask }
     }
 }
 
-impl Asked<'_> {
+impl StepInput<'_> {
     /// Returns which live position of a lane has the row that predicts `position`, if the head is asked there.
     pub(crate) fn predictor(&self, spec: &ArchSpec, lane: usize, position: Position) -> Option<Predictor> {
         let plan = self.plan;
@@ -68,7 +68,7 @@ pub(crate) struct Predictor {
 
 /// Returns the cost of a step on a network of this architecture, in a convention. `increments` says whether its sequence keeps
 /// them.
-pub fn step_cost(spec: &ArchSpec, convention: Convention, asked: Asked<'_>, increments: bool) -> Cost {
+pub fn step_cost(spec: &ArchSpec, convention: Convention, asked: StepInput<'_>, increments: bool) -> Cost {
     let plan = asked.plan;
     let mut positions = Positions::new();
     positions.set_union(&[&plan.predict, &plan.must, &plan.hint]);
@@ -113,18 +113,18 @@ impl Answered {
 /// Operations by formula (specs/caches.md#7), from the step's own work, as if it had the forward for itself: beside partly
 /// computed steps the last layer may finish more of its rows.
 pub(crate) fn cost(spec: &ArchSpec, plan: &StepPlan, increments: bool, answered: Answered) -> Cost {
-    let live = Rows::live(plan);
+    let live = RowCounts::live(plan);
     let layers = spec.layers;
     let parts = match &plan.layers {
         LayerRows::All if increments => [(0..layers, live), (0..0, live)],
         // The last layer finishes only the rows that the head reads.
         LayerRows::All => {
-            let last = Rows { computed: answered.rows, keys: answered.keys, ..live };
+            let last = RowCounts { computed: answered.rows, keys: answered.keys, ..live };
             [(0..layers - 1, live), (layers - 1..layers, last)]
         }
         LayerRows::Partial { first_whole, .. } => {
             let whole = layers.min(usize::from(*first_whole));
-            [(whole..layers, Rows::partial(plan)), (0..whole, live)]
+            [(whole..layers, RowCounts::partial(plan)), (0..whole, live)]
         }
     };
     summed(spec, plan, &parts, answered.rows, true)
@@ -132,7 +132,7 @@ pub(crate) fn cost(spec: &ArchSpec, plan: &StepPlan, increments: bool, answered:
 
 /// Operations as dLLM-Cache's table counts them.
 fn published(spec: &ArchSpec, plan: &StepPlan, increments: bool, answered: Answered) -> Cost {
-    let rows = if plan.layers == LayerRows::All { Rows::live(plan) } else { Rows::partial(plan) };
+    let rows = if plan.layers == LayerRows::All { RowCounts::live(plan) } else { RowCounts::partial(plan) };
     let positions = if increments { plan.kv_len as usize * plan.lanes.count() } else { plan.rows() };
     let logits = if answered.rows == 0.0 { 0.0 } else { positions as f64 };
     summed(spec, plan, &[(0..spec.layers, rows)], logits, false)
@@ -140,7 +140,7 @@ fn published(spec: &ArchSpec, plan: &StepPlan, increments: bool, answered: Answe
 
 /// Rows of a layer, lanes included.
 #[derive(Debug, Clone, Copy)]
-struct Rows {
+struct RowCounts {
     /// Rows that run attention and MLP.
     computed: f64,
     /// Rows that project K and V.
@@ -151,7 +151,7 @@ struct Rows {
     keys: f64,
 }
 
-impl Rows {
+impl RowCounts {
     /// All live rows of a plan.
     fn live(plan: &StepPlan) -> Self {
         let rows = plan.rows() as f64;
@@ -175,7 +175,7 @@ impl Rows {
 }
 
 /// Sums layers, ranges that do the same, and the head's rows.
-fn summed(spec: &ArchSpec, plan: &StepPlan, layers: &[(Range<usize>, Rows)], logits: f64, scores: bool) -> Cost {
+fn summed(spec: &ArchSpec, plan: &StepPlan, layers: &[(Range<usize>, RowCounts)], logits: f64, scores: bool) -> Cost {
     let hidden = spec.hidden as f64;
     let (query, kv) = (2.0 * hidden * spec.query_width() as f64, 2.0 * hidden * spec.kv_width() as f64);
     let score = if scores { 4.0 * spec.query_width() as f64 } else { 0.0 };

@@ -7,7 +7,7 @@ use crate::{
     ArchSpec, Weights,
     lora::PackedLora,
     lower::Lowered,
-    watch::{Part, Watch, Watcher},
+    watch::{Intermediate, Watch, Watcher},
     weights::PackedMlp,
 };
 
@@ -59,7 +59,7 @@ pub(crate) fn forward<B: Backend>(
         let adapter = adapters.and_then(|adapters| adapters.output.as_ref()).map(PackedLora::weights);
         backend.project_add(&layer.output, adapter, rows);
         if let Some(watch) = &mut watch {
-            watch.added(backend, Part::Attention(index));
+            watch.added(backend, Intermediate::Attention(index));
         }
         match &layer.mlp {
             PackedMlp::Dense(mlp) => {
@@ -70,7 +70,7 @@ pub(crate) fn forward<B: Backend>(
             }
         }
         if let Some(watch) = &mut watch {
-            watch.added(backend, Part::Mlp(index));
+            watch.added(backend, Intermediate::Mlp(index));
         }
         if holds {
             backend.settle(index, rows, kv);

@@ -20,11 +20,11 @@ mod weights;
 
 pub use adapter::{AdapterUse, StoredLora};
 pub use arch::{ArchSpec, Experts, Mlp, QueryScale, Rope, RopeScaling};
-pub use cost::{Asked, Convention, keys_read, step_cost};
+pub use cost::{Convention, StepInput, keys_read, step_cost};
 pub use memory::{attention_shape, sequence_pages, workspace_shape};
 pub use roles::{ExpectedTensor, LayerRole, Packing, Role, WeightError, WeightSource, expected_tensors};
 pub use runner::{Inspect, InspectError, Inspection, Runner};
-pub use watch::{Hidden, Part, Watcher};
+pub use watch::{Hidden, Intermediate, Watcher};
 pub use weights::{LoadError, Weights};
 
 use sequence::Sequence;

@@ -60,7 +60,7 @@ struct Node {
 
 /// Published part of a prefix.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct PrefixMatch {
     /// The nodes of its whole units, from the first on.
     pub(crate) shared: Vec<NodeId>,
     /// The node whose first positions are the next ones, and how many these are: whole blocks.
@@ -71,7 +71,7 @@ pub(crate) struct Found {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Published {
     /// Number of pages that belong to the index now.
-    pub(crate) taken: usize,
+    pub(crate) adopted: usize,
     /// Pages that the sequence gives back, because another one published the same before.
     pub(crate) replaced: Vec<u32>,
 }
@@ -102,8 +102,8 @@ impl PrefixIndex {
     }
 
     /// Returns the longest published part of a prefix that ends within `most` positions.
-    fn find(&self, prefix: Prefix<'_>, most: usize) -> Found {
-        let mut found = Found::default();
+    fn find(&self, prefix: Prefix<'_>, most: usize) -> PrefixMatch {
+        let mut found = PrefixMatch::default();
         let Some((unit, block)) = self.unit(prefix.mask).zip(block(prefix.mask)) else { return found };
         let mut above = Above::Nothing { mask: prefix.mask, salt: prefix.salt };
         for tokens in prefix.tokens[..prefix.tokens.len().min(most)].chunks(unit) {
@@ -148,7 +148,7 @@ impl PrefixIndex {
 
     /// Marks the published part of a prefix as used last. Returns the pages of it that nobody holds.
     pub(crate) fn touch_prefix(&mut self, prefix: Prefix<'_>, most: usize) -> usize {
-        let Found { shared, copied } = self.find(prefix, most);
+        let PrefixMatch { shared, copied } = self.find(prefix, most);
         self.touch(&shared);
         self.touch(copied.map(|(node, _)| node).as_slice());
         let idle = shared.iter().filter_map(|&node| self.node(node)).filter(|node| node.held == 0);
@@ -156,7 +156,7 @@ impl PrefixIndex {
     }
 
     /// Holds the published part of a prefix, the nodes to copy too, and appends the shared pages.
-    pub(crate) fn hold(&mut self, prefix: Prefix<'_>, most: usize, pages: &mut Vec<u32>) -> Found {
+    pub(crate) fn hold(&mut self, prefix: Prefix<'_>, most: usize, pages: &mut Vec<u32>) -> PrefixMatch {
         let found = self.find(prefix, most);
         for &node in &found.shared {
             self.hold_node(node);
@@ -217,7 +217,7 @@ impl PrefixIndex {
                     node
                 }
                 (None, None) => {
-                    published.taken += pages.len();
+                    published.adopted += pages.len();
                     let node = self.insert(edge, pages);
                     held.push(node);
                     node

@@ -3,7 +3,7 @@
 mod inspect;
 
 use demask_step::{
-    DeviceError, MemoryCost, Network, OpenError, Opened, OutOfMemory, Pages, PlanError, PlanLimits, Position,
+    DeviceError, MemoryCost, Network, OpenError, OpenedSequence, OutOfMemory, Pages, PlanError, PlanLimits, Position,
     Predictions, Prefix, PrefixCacheStats, RowBudget, SequenceId, SequenceLimits, SequenceStep,
 };
 use demask_tensor::{
@@ -242,7 +242,7 @@ impl<B: Backend> Network for Runner<B> {
         Ok(self.open_with_prefix(&needs, Prefix::default())?.sequence)
     }
 
-    fn open_with_prefix(&mut self, needs: &SequenceLimits, prefix: Prefix<'_>) -> Result<Opened, OpenError> {
+    fn open_with_prefix(&mut self, needs: &SequenceLimits, prefix: Prefix<'_>) -> Result<OpenedSequence, OpenError> {
         if needs.positions > self.spec.context {
             return Err(OpenError::Context { needed: needs.positions, available: self.spec.context });
         }
@@ -276,7 +276,7 @@ impl<B: Backend> Network for Runner<B> {
             self.sequences.len() - 1
         });
         self.sequences[free] = Some(sequence);
-        Ok(Opened { sequence: SequenceId(free as u32), filled })
+        Ok(OpenedSequence { sequence: SequenceId(free as u32), filled })
     }
 
     fn growth(&self, sequence: SequenceId, positions: usize) -> u64 {
@@ -304,7 +304,7 @@ impl<B: Backend> Network for Runner<B> {
         let tokens = &prefix.tokens[..prefix.tokens.len().min(sequence.state.written())];
         let Sequence { shared, pages, .. } = sequence;
         let published = self.prefixes.publish(Prefix { tokens, ..prefix }, ends, shared, pages);
-        let shared_pages = sequence.shared_pages() + published.taken + published.replaced.len();
+        let shared_pages = sequence.shared_pages() + published.adopted + published.replaced.len();
         sequence.state.share((shared_pages * PAGE) as Position);
         self.release(&published.replaced, PageKind::default());
     }

@@ -4,7 +4,7 @@ use demask_tensor::{Backend, Stage};
 
 /// An intermediate of a forward, all rows; numbers are layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Part {
+pub enum Intermediate {
     /// `[rows, hidden]`: embeddings.
     Embedding,
     /// `[rows, kv width]`: K, rotated, as attention reads it.
@@ -22,7 +22,7 @@ pub enum Part {
 }
 
 /// Sees each intermediate of a forward, in the order in which they come about.
-pub type Watcher<'a> = dyn FnMut(Part, &[f32]) + 'a;
+pub type Watcher<'a> = dyn FnMut(Intermediate, &[f32]) + 'a;
 
 /// Intermediate results of a forward, for inspection.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -37,12 +37,12 @@ pub struct Hidden {
 
 impl Hidden {
     /// Keeps an intermediate if it is one of these.
-    pub(crate) fn take(&mut self, part: Part, values: &[f32]) {
+    pub(crate) fn take(&mut self, part: Intermediate, values: &[f32]) {
         match part {
-            Part::Embedding => self.embed = values.to_vec(),
-            Part::Layer(_) => self.layers.push(values.to_vec()),
-            Part::Last => self.last = values.to_vec(),
-            Part::Key(_) | Part::Value(_) | Part::Attention(_) | Part::Mlp(_) => {}
+            Intermediate::Embedding => self.embed = values.to_vec(),
+            Intermediate::Layer(_) => self.layers.push(values.to_vec()),
+            Intermediate::Last => self.last = values.to_vec(),
+            Intermediate::Key(_) | Intermediate::Value(_) | Intermediate::Attention(_) | Intermediate::Mlp(_) => {}
         }
     }
 }
@@ -62,18 +62,18 @@ impl<'a, 'w> Watch<'a, 'w> {
 
     pub(crate) fn embedded<B: Backend>(&mut self, backend: &mut B) {
         backend.read(Stage::Residual, &mut self.stream);
-        (self.watcher)(Part::Embedding, &self.stream);
+        (self.watcher)(Intermediate::Embedding, &self.stream);
     }
 
     pub(crate) fn projected<B: Backend>(&mut self, backend: &mut B, layer: usize, kv: &B::Kv) {
         backend.read(Stage::Key(layer, kv), &mut self.read);
-        (self.watcher)(Part::Key(layer), &self.read);
+        (self.watcher)(Intermediate::Key(layer), &self.read);
         backend.read(Stage::Value(layer, kv), &mut self.read);
-        (self.watcher)(Part::Value(layer), &self.read);
+        (self.watcher)(Intermediate::Value(layer), &self.read);
     }
 
     /// The residual stream has grown by a part: no backend keeps the addition, so it is the difference.
-    pub(crate) fn added<B: Backend>(&mut self, backend: &mut B, part: Part) {
+    pub(crate) fn added<B: Backend>(&mut self, backend: &mut B, part: Intermediate) {
         backend.read(Stage::Residual, &mut self.read);
         for (before, &now) in self.stream.iter_mut().zip(&self.read) {
             *before = now - *before;
@@ -84,11 +84,11 @@ impl<'a, 'w> Watch<'a, 'w> {
 
     pub(crate) fn finished<B: Backend>(&mut self, backend: &mut B, layer: usize) {
         backend.read(Stage::Residual, &mut self.stream);
-        (self.watcher)(Part::Layer(layer), &self.stream);
+        (self.watcher)(Intermediate::Layer(layer), &self.stream);
     }
 
     pub(crate) fn normed<B: Backend>(&mut self, backend: &mut B, weight: &B::Vector, epsilon: f32) {
         backend.read(Stage::Normed(weight, epsilon), &mut self.read);
-        (self.watcher)(Part::Last, &self.read);
+        (self.watcher)(Intermediate::Last, &self.read);
     }
 }

@@ -120,7 +120,7 @@ impl<B: Backend> Loader<'_, B> {
         self.coming.by_ref().take(count).for_each(|tensor| self.source.coming(tensor.role));
     }
 
-    fn taken(&mut self, role: Role) -> Result<(), LoadError> {
+    fn count_read(&mut self, role: Role) -> Result<(), LoadError> {
         let adapter = self.source.adapter(role).map_or(0, |adapter| adapter.stored_bytes());
         self.read += (self.source.tensor(role)?.stored_bytes() + adapter) as u64;
         self.announce(1);
@@ -150,7 +150,7 @@ impl<B: Backend> Loader<'_, B> {
         }
         self.bytes += values.len() * size_of::<f32>();
         let vector = self.backend.vector(&values).map_err(failed)?;
-        self.taken(role)?;
+        self.count_read(role)?;
         Ok(vector)
     }
 
@@ -171,7 +171,7 @@ impl<B: Backend> Loader<'_, B> {
         let weight = merged.as_ref().map_or(weight, |merged| merged.view().into());
         let matrix = self.backend.pack(weight).map_err(|source| LoadError::Pack { role, source })?;
         self.packed(self.backend.matrix_format(&matrix), self.backend.matrix_bytes(&matrix));
-        self.taken(role)?;
+        self.count_read(role)?;
         Ok(matrix)
     }
 
@@ -273,7 +273,7 @@ impl<B: Backend> Loader<'_, B> {
         let matrix = self.backend.pack_router(self.source.tensor(role)?);
         let matrix = matrix.map_err(|source| LoadError::Pack { role, source })?;
         self.bytes += self.backend.matrix_bytes(&matrix);
-        self.taken(role)?;
+        self.count_read(role)?;
         Ok(matrix)
     }
 
@@ -286,8 +286,8 @@ impl<B: Backend> Loader<'_, B> {
         let packed =
             self.backend.pack_gate_up(weight(0), weight(1)).map_err(|source| LoadError::Pack { role: gate, source })?;
         self.packed(self.backend.gate_up_format(&packed), self.backend.gate_up_bytes(&packed));
-        self.taken(gate)?;
-        self.taken(up)?;
+        self.count_read(gate)?;
+        self.count_read(up)?;
         Ok(packed)
     }
 }
@@ -322,7 +322,7 @@ impl<B: Backend> Weights<B> {
         let head = if spec.tied {
             loader.matrix(Role::Embedding)?
         } else {
-            loader.taken(Role::Embedding)?;
+            loader.count_read(Role::Embedding)?;
             loader.matrix(Role::Head)?
         };
         let layers = (0..spec.layers).map(|layer| loader.layer(spec, layer)).collect::<Result<_, _>>()?;

@@ -49,7 +49,7 @@ impl Engine {
         if self.process != process::id() {
             return Err(forked(py));
         }
-        if rule::is_asked() {
+        if rule::is_running() {
             let why = "a transfer rule asked an engine, on a thread that runs its forwards: ask from elsewhere";
             return Err(exception(py, "Error", why));
         }

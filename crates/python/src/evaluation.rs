@@ -203,7 +203,7 @@ impl Evaluation {
 
     /// Writes a line that `answer` returned, here or on another machine, to the directory that is open.
     fn keep(&self, py: Python<'_>, line: &str) -> PyResult<()> {
-        let kept = self.kept(|store| Ok(store.add_line(line)?))?;
+        let kept = self.with_store(|store| Ok(store.add_line(line)?))?;
         kept.map_err(|error| error.raise(py))
     }
 
@@ -236,7 +236,7 @@ impl Evaluation {
     /// are made, and hears Ctrl-C.
     fn run(&self, py: Python<'_>, batch: usize, command: String, progress: Option<Py<PyAny>>) -> PyResult<()> {
         let mut broken = None;
-        let done = self.kept(|store| {
+        let done = self.with_store(|store| {
             py.detach(|| {
                 let mut made = 0;
                 let result = self.run_all(store, batch, &command, &mut |happened| {
@@ -262,7 +262,7 @@ impl Evaluation {
     /// Writes the reports, and closes the directory; returns the numbers of the table's rows as JSON.
     fn finish(&self, py: Python<'_>) -> PyResult<String> {
         let finished = py.detach(|| {
-            self.kept(|store| {
+            self.with_store(|store| {
                 store.check()?;
                 let evaluation = self.outline().evaluation(store.records(), store.made(), store.peaks());
                 if let Some(directory) = store.directory() {
@@ -415,7 +415,7 @@ impl Evaluation {
         together(self.groups.len(), &mut load, &is_full, &mut work).map(drop)
     }
 
-    fn kept<T>(&self, what: impl FnOnce(&mut Store) -> Result<T, Failure>) -> PyResult<Result<T, Failure>> {
+    fn with_store<T>(&self, what: impl FnOnce(&mut Store) -> Result<T, Failure>) -> PyResult<Result<T, Failure>> {
         match &mut *lock(&self.store) {
             Some(store) => Ok(what(store)),
             None => Err(PyRuntimeError::new_err("no results directory is open: call `open` first")),
@@ -454,7 +454,7 @@ const FORMS: [&str; 6] = ["text", "markdown", "html", "json", "csv", "latex"];
 fn written(numbers: &Numbers, form: &str, task: Option<&str>, columns: &[String]) -> Result<String, Failure> {
     let is_table = ["csv", "latex"].contains(&form);
     if !is_table && (task.is_some() || !columns.is_empty()) {
-        return Err(told("`task` and `columns` go with the forms csv and latex: omit them").into());
+        return Err(asking_error("`task` and `columns` go with the forms csv and latex: omit them").into());
     }
     match form {
         "text" => Ok(report::plain(numbers)),
@@ -466,13 +466,15 @@ fn written(numbers: &Numbers, form: &str, task: Option<&str>, columns: &[String]
             let found = match (task, &*numbers.tasks) {
                 (None, [one]) => Some(one),
                 (None, _) => {
-                    return Err(told(&format!("`task` is missing: a table is of one of {}", names.join(", "))).into());
+                    return Err(
+                        asking_error(&format!("`task` is missing: a table is of one of {}", names.join(", "))).into()
+                    );
                 }
                 (Some(name), all) => all.iter().find(|task| task.name == name),
             };
             let Some(found) = found else {
                 let (name, names) = (task.unwrap_or_default(), names.join(", "));
-                return Err(told(&format!("there is no task \"{name}\" (there are: {names})")).into());
+                return Err(asking_error(&format!("there is no task \"{name}\" (there are: {names})")).into());
             };
             let columns = report::columns(columns).map_err(RunError::from)?;
             Ok(report::table(Format::read(form).map_err(RunError::from)?, numbers, found, &columns))
@@ -481,7 +483,7 @@ fn written(numbers: &Numbers, form: &str, task: Option<&str>, columns: &[String]
     }
 }
 
-fn told(what: &str) -> RunError {
+fn asking_error(what: &str) -> RunError {
     RunError::Asking(what.to_owned())
 }
 
@@ -495,16 +497,16 @@ pub fn spec(
 ) -> Result<Spec, RunError> {
     if tasks.is_empty() {
         let known: Vec<_> = demask_eval::tasks::TASKS.iter().map(|task| task.name).collect();
-        return Err(told(&format!("no task is given: name some of {}", known.join(", "))));
+        return Err(asking_error(&format!("no task is given: name some of {}", known.join(", "))));
     }
     if tasks.len() > 1 && (data.is_some() || subject.is_some() || asking.ask.shots_file.is_some()) {
-        return Err(told("`data`, `subject` and `shots_file` are of one task: name one"));
+        return Err(asking_error("`data`, `subject` and `shots_file` are of one task: name one"));
     }
     let mut specs: Vec<TaskSpec> = Vec::new();
     for name in tasks {
         let task = task(name)?;
         if specs.iter().any(|other| other.name == task.name) {
-            return Err(told(&format!("task {name} is named twice: name it once")));
+            return Err(asking_error(&format!("task {name} is named twice: name it once")));
         }
         let (data, subject) = (data.map(Path::to_owned), subject.map(str::to_owned));
         specs.push(TaskSpec { place: None, name: task.name.to_owned(), task, limit: None, data, subject });

@@ -185,7 +185,7 @@ impl State {
             *self = Self::Body(head, body);
         }
         Poll::Ready(match self {
-            Self::Body(head, _) => Some(shown(head)),
+            Self::Body(head, _) => Some(head_of(head)),
             Self::Waiting(_) | Self::Over => None,
         })
     }
@@ -203,7 +203,7 @@ impl State {
     }
 }
 
-fn shown(head: &Parts) -> Head {
+fn head_of(head: &Parts) -> Head {
     let header = |(name, value): (&HeaderName, &HeaderValue)| {
         (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
     };

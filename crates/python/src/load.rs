@@ -62,7 +62,7 @@ pub fn open(
     let options = read(keywords)?;
     let mut broken = None;
     let loaded = py.detach(|| {
-        let mut watch = |progressed: LoadProgress<'_>| match told(progress.as_ref(), progressed) {
+        let mut watch = |progressed: LoadProgress<'_>| match report_progress(progress.as_ref(), progressed) {
             Ok(()) => true,
             Err(error) => {
                 broken = Some(error);
@@ -82,7 +82,10 @@ pub fn open(
 }
 
 /// Reports progress to Python, and ends the loading at Ctrl-C.
-fn told(progress: Option<&Py<PyAny>>, LoadProgress { name, done, total, .. }: LoadProgress<'_>) -> PyResult<()> {
+fn report_progress(
+    progress: Option<&Py<PyAny>>,
+    LoadProgress { name, done, total, .. }: LoadProgress<'_>,
+) -> PyResult<()> {
     Python::attach(|py| {
         py.check_signals()?;
         progress.map_or(Ok(()), |progress| progress.call1(py, (name, done, total)).map(drop))

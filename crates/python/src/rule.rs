@@ -18,12 +18,12 @@ use crate::error::exception;
 
 thread_local! {
     /// Records whether a rule is asked on this thread, which must not wait for the engine then.
-    static ASKED: RefCell<bool> = const { RefCell::new(false) };
+    static RUNNING: RefCell<bool> = const { RefCell::new(false) };
 }
 
 /// Returns whether a rule is asked on this thread.
-pub fn is_asked() -> bool {
-    ASKED.with_borrow(|asked| *asked)
+pub fn is_running() -> bool {
+    RUNNING.with_borrow(|asked| *asked)
 }
 
 /// Exception that a rule raised, for the caller that waits for its request.
@@ -125,9 +125,9 @@ impl PyTransfer {
         let columns = PyBytes::new(py, &columns(candidates));
         let seen = self.seen.borrow();
         let [canvas, top, logits] = [&seen.canvas, &seen.top, &seen.logits].map(|bytes| PyBytes::new(py, bytes));
-        ASKED.set(true);
+        RUNNING.set(true);
         let found = self.choose.call1(py, (columns, state.tick.quota, state.tick.rate, canvas, top, logits));
-        ASKED.set(false);
+        RUNNING.set(false);
         found?.extract(py)
     }
 }

@@ -28,7 +28,7 @@ pub struct Admission {
 
 #[derive(Debug)]
 struct Inside {
-    taken: Shares,
+    in_use: Shares,
     /// Places whose requests have not arrived yet.
     arriving: Shares,
     /// Times at which places became free, oldest first.
@@ -50,7 +50,7 @@ impl Admission {
     /// Makes so many places for keys of these weights.
     pub fn new(places: usize, weights: &[f64]) -> Arc<Self> {
         let (taken, arriving) = (Shares::new(places, weights), Shares::new((places / 2).max(1), weights));
-        Arc::new(Self { places, inside: Mutex::new(Inside { taken, arriving, freed: VecDeque::new() }) })
+        Arc::new(Self { places, inside: Mutex::new(Inside { in_use: taken, arriving, freed: VecDeque::new() }) })
     }
 
     /// Takes a place for a request of which nothing is known yet but its key.
@@ -64,8 +64,8 @@ impl Admission {
     }
 
     /// Returns how many places are taken.
-    pub fn taken(&self) -> usize {
-        self.lock().taken.taken()
+    pub fn in_use(&self) -> usize {
+        self.lock().in_use.in_use()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inside> {
@@ -90,19 +90,19 @@ impl Places {
     /// If not so many are left, or there never are.
     pub fn grow(&mut self, count: usize) -> Result<(), Refusal> {
         let mut inside = self.admission.lock();
-        let most = inside.taken.most(self.key);
+        let most = inside.in_use.most(self.key);
         if count > most {
             let of = if most < self.admission.places { " for a key" } else { "" };
             let message =
                 format!("{count} answers are asked for at once, and this server makes {most}{of}: ask for fewer");
             return Err(Refusal::parameter("n", message));
         }
-        if let Err(missing) = inside.taken.take(self.key, count.saturating_sub(self.count)) {
+        if let Err(missing) = inside.in_use.take(self.key, count.saturating_sub(self.count)) {
             let (all, Missing::OfKey(count) | Missing::OfAll(count)) = (self.admission.places, missing);
             let wait = Admission::wait(&inside, count, Instant::now());
             let what = match missing {
                 Missing::OfKey(_) if most < all => format!("all {most} places of this key are taken"),
-                Missing::OfAll(_) if inside.taken.taken() < all => {
+                Missing::OfAll(_) if inside.in_use.in_use() < all => {
                     format!("the {all} places are taken or kept for other keys")
                 }
                 Missing::OfKey(_) | Missing::OfAll(_) => format!("all {all} places are taken"),
@@ -123,7 +123,7 @@ impl Places {
     pub fn await_body(&mut self, is_small: bool) -> Result<(), Refusal> {
         let mut inside = self.admission.lock();
         if is_small {
-            inside.taken.give_back(self.key, self.count);
+            inside.in_use.give_back(self.key, self.count);
             self.count = 0;
             return Ok(());
         }
@@ -155,7 +155,7 @@ impl Drop for Places {
     fn drop(&mut self) {
         self.arrived();
         let mut inside = self.admission.lock();
-        inside.taken.give_back(self.key, self.count);
+        inside.in_use.give_back(self.key, self.count);
         let now = Instant::now();
         for _ in 0..self.count {
             inside.freed.push_back(now);
@@ -176,16 +176,16 @@ mod tests {
         let mut first = admission.enter(0).unwrap();
         first.grow(3).unwrap();
         let second = admission.enter(0).unwrap();
-        assert_eq!(admission.taken(), 4);
+        assert_eq!(admission.in_use(), 4);
         let refused = admission.enter(0).unwrap_err();
         assert_eq!((refused.status.as_u16(), refused.retry_after), (503, Some(1)));
         // A refused growth leaves what was there.
         assert_eq!(first.grow(4).unwrap_err().status.as_u16(), 503);
         assert_eq!(first.grow(5).unwrap_err().status.as_u16(), 400);
-        assert_eq!(admission.taken(), 4);
+        assert_eq!(admission.in_use(), 4);
         drop(first);
         drop(second);
-        assert_eq!(admission.taken(), 0);
+        assert_eq!(admission.in_use(), 0);
     }
 
     #[test]
@@ -215,9 +215,9 @@ mod tests {
             places
         };
         let mut small: Vec<_> = (0..9).map(|_| waiting(true)).collect();
-        assert_eq!(admission.taken(), 0);
+        assert_eq!(admission.in_use(), 0);
         let large: Vec<_> = (0..2).map(|_| waiting(false)).collect();
-        assert_eq!(admission.taken(), 2);
+        assert_eq!(admission.in_use(), 2);
         let mut third = admission.enter(0).unwrap();
         assert_eq!(third.await_body(false).unwrap_err().status.as_u16(), 503);
         drop(third);
@@ -225,7 +225,7 @@ mod tests {
         let came: Vec<_> = small.iter_mut().map(|places| places.body_came().is_ok()).collect();
         assert_eq!(came.iter().filter(|&&came| came).count(), 2);
         drop((small, large));
-        assert_eq!((admission.taken(), admission.lock().arriving.taken()), (0, 0));
+        assert_eq!((admission.in_use(), admission.lock().arriving.in_use()), (0, 0));
     }
 
     #[test]
@@ -234,7 +234,7 @@ mod tests {
         let start = now.checked_sub(Duration::from_secs(20)).unwrap();
         let (taken, arriving) = (Shares::new(4, &[1.0]), Shares::new(2, &[1.0]));
         let freed = (0..10).map(|end| start + Duration::from_secs(2 * end)).collect();
-        let mut inside = Inside { taken, arriving, freed };
+        let mut inside = Inside { in_use: taken, arriving, freed };
         assert_eq!(Admission::wait(&inside, 1, now), 2);
         assert_eq!(Admission::wait(&inside, 3, now), 6);
         assert_eq!(Admission::wait(&inside, 1000, now), LONGEST_WAIT);

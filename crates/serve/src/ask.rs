@@ -347,23 +347,23 @@ pub fn set_format(
     options: &mut Options,
     names: &mut Names,
     mut format: Value,
-    told: &'static str,
+    name: &'static str,
 ) -> Result<(), Refusal> {
     match format["type"].as_str() {
         Some("text") => Ok(()),
-        Some("json_object") => constrain(options, names, ("json_object", json!(true)), told),
+        Some("json_object") => constrain(options, names, ("json_object", json!(true)), name),
         Some("json_schema") => {
             // OpenAI's two interfaces have the schema in different places.
             let inner = format.get_mut("json_schema").map(Value::take).unwrap_or(format);
             match inner.get("schema") {
-                Some(schema) => constrain(options, names, ("json_schema", schema.clone()), told),
-                None => Err(Refusal::parameter(told, format!("`{told}` is a json_schema without a `schema`: add it"))),
+                Some(schema) => constrain(options, names, ("json_schema", schema.clone()), name),
+                None => Err(Refusal::parameter(name, format!("`{name}` is a json_schema without a `schema`: add it"))),
             }
         }
         _ => {
             let kind = format.get("type").unwrap_or(&format);
-            let message = format!("`{told}` is of type {kind}, expected text, json_object or json_schema");
-            Err(Refusal::parameter(told, message))
+            let message = format!("`{name}` is of type {kind}, expected text, json_object or json_schema");
+            Err(Refusal::parameter(name, message))
         }
     }
 }
@@ -373,11 +373,11 @@ fn constrain(
     options: &mut Options,
     names: &mut Names,
     (option, value): (&'static str, Value),
-    told: &str,
+    name: &str,
 ) -> Result<(), Refusal> {
     // What the library says of a constraint on this canvas is about what was sent.
-    names.note("constraint", told);
-    set(options, names, option, value, told)
+    names.note("constraint", name);
+    set(options, names, option, value, name)
 }
 
 /// Reads the seed; without one, it is drawn.
@@ -438,5 +438,5 @@ fn set(options: &mut Options, names: &mut Names, name: &'static str, value: Valu
         return Err(Refusal::parameter(told, message));
     }
     names.note(name, told);
-    options.set_json(name, value).map_err(|error| Refusal::parameter(told, names.told(&error.to_string())))
+    options.set_json(name, value).map_err(|error| Refusal::parameter(told, names.with_client_names(&error.to_string())))
 }

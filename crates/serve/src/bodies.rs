@@ -112,7 +112,7 @@ mod tests {
         for _ in 0..3_000 {
             first.push(b"x").unwrap();
         }
-        assert!(bodies.lock().taken() <= 6_000);
+        assert!(bodies.lock().in_use() <= 6_000);
         assert!(matches!(first.push(&[0; 3_001]), Err(Unread::TooLarge)));
         assert!(matches!(second.push(&[0; 6_000]), Err(Unread::Full)));
         second.push(&[1; 4_000]).unwrap();
@@ -120,6 +120,6 @@ mod tests {
         assert_eq!((bytes.len(), &bytes[..2]), (3_000, &b"xx"[..]));
         drop(second);
         drop((bytes.clone(), bytes));
-        assert_eq!(bodies.lock().taken(), 0);
+        assert_eq!(bodies.lock().in_use(), 0);
     }
 }

@@ -24,7 +24,7 @@ pub struct Picture {
     settled: usize,
     masks: usize,
     /// Number of those whose log-probabilities were sent, and their characters.
-    told: usize,
+    sent_logprobs: usize,
     characters: usize,
     step: usize,
     nfe: usize,
@@ -206,7 +206,7 @@ impl Picture {
 
     /// Returns the frame of the canvas as text; none if nothing has changed.
     /// `ends` are the tokens that end answers, which have no text of their own.
-    pub fn shown(&self, update: &Changes<'_>, tokenizer: Option<&Tokenizer>, ends: &[TokenId]) -> Option<Value> {
+    pub fn to_json(&self, update: &Changes<'_>, tokenizer: Option<&Tokenizer>, ends: &[TokenId]) -> Option<Value> {
         if update.commits.is_empty() && update.taken_back.is_empty() && update.started.is_none() {
             return None;
         }
@@ -240,14 +240,14 @@ impl Picture {
     /// Returns the log-probabilities of the tokens that were settled since the last time; none if there are none.
     pub fn logprobs(&mut self, form: &dyn Form, tokenizer: Option<&Tokenizer>) -> Option<Value> {
         let settled = self.settled.min(self.commits.len());
-        let new = self.commits.get(self.told..settled).filter(|new| !new.is_empty())?;
+        let new = self.commits.get(self.sent_logprobs..settled).filter(|new| !new.is_empty())?;
         // What was given, between and behind holes, was never committed.
         let entries = new.iter().flatten();
         let entries = entries.map(|commit| Entry { token: commit.token, logprob: commit.logprob, top: &commit.top });
         let entries: Vec<_> = entries.collect();
         let value = logprobs::value(form.logprobs_by_token(), &entries, tokenizer, self.characters);
         let characters: usize = entries.iter().map(|entry| logprobs::length(entry.token, tokenizer)).sum();
-        (self.told, self.characters) = (settled, self.characters + characters);
+        (self.sent_logprobs, self.characters) = (settled, self.characters + characters);
         Some(value)
     }
 
@@ -262,12 +262,13 @@ impl Picture {
 
     /// Returns how many positions may be shown at once: those of the answer, or those whose log-probabilities were not sent.
     pub fn length(&self) -> usize {
-        let listed = self.commits.iter().skip(self.told).flatten().map(|commit| 1 + commit.top.len()).sum::<usize>();
+        let listed =
+            self.commits.iter().skip(self.sent_logprobs).flatten().map(|commit| 1 + commit.top.len()).sum::<usize>();
         listed.max(self.tokens.len().saturating_sub(self.prompt_tokens))
     }
 
     /// Returns how many tokens' log-probabilities were sent.
-    pub fn told(&self) -> usize {
-        self.told
+    pub fn sent_logprobs(&self) -> usize {
+        self.sent_logprobs
     }
 }

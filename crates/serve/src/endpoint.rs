@@ -43,7 +43,7 @@ pub struct Endpoint {
     /// Schema of its requests' bodies, if they have one.
     pub schema: Option<Schema>,
     /// Answers a request.
-    pub serve: fn(Asked) -> Answer,
+    pub serve: fn(IncomingRequest) -> Answer,
 }
 
 /// The response to a request, or its refusal. Dropped, whatever is made for it is cancelled before the next forward.
@@ -129,7 +129,7 @@ impl Endpoint {
 }
 
 /// A request whose head was read, and whose body was not.
-pub struct Asked {
+pub struct IncomingRequest {
     pub service: Arc<Inner>,
     pub http: Arc<HttpConfig>,
     pub endpoint: &'static Endpoint,
@@ -137,7 +137,7 @@ pub struct Asked {
     pub body: Body,
 }
 
-impl Asked {
+impl IncomingRequest {
     /// Answers at once, whatever the body is.
     pub fn at_once(self, answer: fn(&Inner, &Entry) -> Result<Response, Refusal>) -> Answer {
         Box::pin(std::future::ready(answer(&self.service, &self.entry)))

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use demask::{Generation, parts::Part};
+use demask::{Generation, parts::AnswerPart};
 use serde_json::{Value, json};
 
 use crate::{
@@ -60,7 +60,7 @@ pub trait Form: fmt::Debug + Sync {
     }
 
     /// Returns a thought or a call of an answer in a chunk; `number` counts its calls.
-    fn aside(&self, index: usize, _part: &Part, _number: usize) -> Value {
+    fn aside(&self, index: usize, _part: &AnswerPart, _number: usize) -> Value {
         self.part(index, "", false, None)
     }
 
@@ -98,17 +98,17 @@ pub struct Block {
     /// Random letters and digits, for its names.
     pub name: String,
     /// Its content, as far as it was written.
-    pub part: Part,
+    pub part: AnswerPart,
 }
 
 impl Block {
     /// Makes the next block of an answer.
-    pub fn new(index: usize, part: Part) -> Self {
+    pub fn new(index: usize, part: AnswerPart) -> Self {
         Self { index, name: random::name(""), part }
     }
 
     /// Returns the blocks of parts: neighbours of one kind are one. An answer of no part is an empty text.
-    pub fn all(parts: impl IntoIterator<Item = Part>) -> Vec<Self> {
+    pub fn all(parts: impl IntoIterator<Item = AnswerPart>) -> Vec<Self> {
         let mut blocks: Vec<Self> = Vec::new();
         for part in parts {
             match blocks.last_mut().and_then(|last| last.grows(&part)) {
@@ -117,17 +117,16 @@ impl Block {
             }
         }
         if blocks.is_empty() {
-            blocks.push(Self::new(0, Part::Content(String::new())));
+            blocks.push(Self::new(0, AnswerPart::Content(String::new())));
         }
         blocks
     }
 
     /// Returns the block's text, and that by which it grows, if a part belongs to it.
-    pub fn grows<'p>(&mut self, part: &'p Part) -> Option<(&mut String, &'p str)> {
+    pub fn grows<'p>(&mut self, part: &'p AnswerPart) -> Option<(&mut String, &'p str)> {
         match (&mut self.part, part) {
-            (Part::Content(text), Part::Content(more)) | (Part::Reasoning(text), Part::Reasoning(more)) => {
-                Some((text, more))
-            }
+            (AnswerPart::Content(text), AnswerPart::Content(more))
+            | (AnswerPart::Reasoning(text), AnswerPart::Reasoning(more)) => Some((text, more)),
             _ => None,
         }
     }
@@ -147,7 +146,7 @@ pub struct Answered<'a> {
 impl Answered<'_> {
     /// Reports whether functions are called in it.
     pub fn calls(&self) -> bool {
-        self.blocks.iter().any(|block| matches!(block.part, Part::Call(_)))
+        self.blocks.iter().any(|block| matches!(block.part, AnswerPart::Call(_)))
     }
 }
 
@@ -195,7 +194,7 @@ pub struct Choice<'a> {
     /// Texts of its holes.
     pub holes: &'a [String],
     /// Its thought, and the calls that it asks for.
-    pub asides: &'a [Part],
+    pub asides: &'a [AnswerPart],
 }
 
 /// Form of completions.

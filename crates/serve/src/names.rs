@@ -26,7 +26,7 @@ impl Names {
     }
 
     /// Returns a message of the library with the client's names for lengths, which have several; options stand in backticks.
-    pub fn told(&self, message: &str) -> String {
+    pub fn with_client_names(&self, message: &str) -> String {
         let is_length = |place: usize, piece: &str| place % 2 == 1 && LENGTHS.contains(&piece);
         let pieces = message.split('`').enumerate();
         let told = pieces.map(|(place, piece)| if is_length(place, piece) { self.of(piece) } else { piece.to_owned() });
@@ -36,7 +36,7 @@ impl Names {
     /// Returns a refusal in the client's names.
     pub fn refusal(&self, mut refusal: Refusal) -> Refusal {
         refusal.param = refusal.param.map(|param| self.of(&param));
-        refusal.message = self.told(&refusal.message);
+        refusal.message = self.with_client_names(&refusal.message);
         refusal
     }
 }
@@ -51,7 +51,7 @@ mod tests {
         names.note("max_tokens", "n_predict");
         names.note("steps", "diffusion.steps");
         names.note("max_tokens", "max_completion_tokens");
-        let told = names.told("`steps` is 5: lower `max_tokens` or `gen_length`, not `stop");
+        let told = names.with_client_names("`steps` is 5: lower `max_tokens` or `gen_length`, not `stop");
         assert_eq!(told, "`steps` is 5: lower `n_predict` or `diffusion.gen_length`, not `stop");
         names.note("decoder", "decoder");
         assert_eq!(

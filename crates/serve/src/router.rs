@@ -24,7 +24,7 @@ use crate::{
     Refusal, account,
     api::{ENDPOINTS, is_probe},
     config::HttpConfig,
-    endpoint::{Access, Asked, Endpoint},
+    endpoint::{Access, Endpoint, IncomingRequest},
     entry::{Caller, Entry},
     inner::Inner,
     lane::said,
@@ -110,7 +110,7 @@ async fn serve(
     check_body(&service, endpoint, &head)?;
     let (path, foreign) = (head.uri.path().to_owned(), media::foreign(&head));
     let entry = Entry { caller: caller.clone(), key, weight, path, foreign, places: None, started };
-    (endpoint.serve)(Asked { service, http, endpoint, entry, body }).await
+    (endpoint.serve)(IncomingRequest { service, http, endpoint, entry, body }).await
 }
 
 /// Returns the one header that a key comes in: `Authorization`, or `x-api-key`, as Anthropic's clients send it.

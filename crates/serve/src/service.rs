@@ -36,7 +36,7 @@ impl Service {
 
     /// Returns whether a request is running.
     pub fn is_busy(&self) -> bool {
-        self.inner.admission.taken() > 0
+        self.inner.admission.in_use() > 0
     }
 
     /// Goes on to another part of the end.

@@ -2,7 +2,7 @@
 
 use demask::{
     Finish, Generation, TokenId, Tokenizer,
-    parts::{AnswerReader, Part},
+    parts::{AnswerPart, AnswerReader},
 };
 use serde_json::{Map, Value, json};
 
@@ -109,7 +109,7 @@ impl Shape {
         if self.wishes.receipt {
             let mut receipt = serde_json::to_value(&generation.receipt).unwrap_or_default();
             if let Some(more) = &generation.receipt.more {
-                receipt["more"] = json!(self.names.told(more));
+                receipt["more"] = json!(self.names.with_client_names(more));
             }
             diffusion["receipt"] = receipt;
         }
@@ -208,14 +208,14 @@ impl Shape {
     }
 
     /// Returns an answer's text, and its other parts: thoughts and calls.
-    pub fn parts_of(&self, generation: &Generation) -> (String, Vec<Part>) {
+    pub fn parts_of(&self, generation: &Generation) -> (String, Vec<AnswerPart>) {
         sorted(self.all_parts(generation))
     }
 
     /// Returns the parts of an answer in their order.
-    fn all_parts(&self, generation: &Generation) -> Vec<Part> {
+    fn all_parts(&self, generation: &Generation) -> Vec<AnswerPart> {
         let text = self.text_of(generation);
-        let Some(mut reader) = self.reader.clone() else { return vec![Part::Content(text)] };
+        let Some(mut reader) = self.reader.clone() else { return vec![AnswerPart::Content(text)] };
         reader.feed(&text).into_iter().chain(reader.end()).collect()
     }
 
@@ -263,18 +263,18 @@ impl Shape {
 /// Returns an answer with its blocks, and how many tokens its thoughts have.
 pub fn answered<'a>(answer: &'a Generation, blocks: &'a [Block], tokenizer: Option<&Tokenizer>) -> Answered<'a> {
     let thoughts = blocks.iter().filter_map(|block| match &block.part {
-        Part::Reasoning(text) => Some(tokenizer?.encode(text, false).ok()?.len()),
+        AnswerPart::Reasoning(text) => Some(tokenizer?.encode(text, false).ok()?.len()),
         _ => None,
     });
     Answered { answer, blocks, thought: thoughts.sum() }
 }
 
 /// Puts the text of parts together, and returns the others beside it.
-pub fn sorted(parts: impl IntoIterator<Item = Part>) -> (String, Vec<Part>) {
+pub fn sorted(parts: impl IntoIterator<Item = AnswerPart>) -> (String, Vec<AnswerPart>) {
     let (mut text, mut asides) = (String::new(), Vec::new());
     for part in parts {
         match part {
-            Part::Content(more) => text.push_str(&more),
+            AnswerPart::Content(more) => text.push_str(&more),
             part => asides.push(part),
         }
     }
@@ -282,8 +282,8 @@ pub fn sorted(parts: impl IntoIterator<Item = Part>) -> (String, Vec<Part>) {
 }
 
 /// Reports whether a part is a call.
-pub fn is_call(part: &Part) -> bool {
-    matches!(part, Part::Call(_))
+pub fn is_call(part: &AnswerPart) -> bool {
+    matches!(part, AnswerPart::Call(_))
 }
 
 /// Word for how an answer ended, which may ask for calls.

@@ -7,7 +7,7 @@
 #[derive(Debug)]
 pub struct Shares {
     whole: usize,
-    taken: usize,
+    in_use: usize,
     keys: Vec<Share>,
 }
 
@@ -18,7 +18,7 @@ struct Share {
     own: usize,
     /// Part that it may take at most.
     most: usize,
-    taken: usize,
+    in_use: usize,
 }
 
 /// The requested amount is not free.
@@ -36,13 +36,13 @@ impl Shares {
         let (half, sum) = (whole / 2, weights.iter().sum::<f64>());
         let share = |weight: &f64| {
             let own = (half as f64 * weight / sum) as usize;
-            Share { own, most: (half + own).clamp(1, whole.saturating_sub(1).max(1)), taken: 0 }
+            Share { own, most: (half + own).clamp(1, whole.saturating_sub(1).max(1)), in_use: 0 }
         };
         let keys = match weights {
-            [] | [_] => vec![Share { own: whole, most: whole, taken: 0 }],
+            [] | [_] => vec![Share { own: whole, most: whole, in_use: 0 }],
             weights => weights.iter().map(share).collect(),
         };
-        Self { whole, taken: 0, keys }
+        Self { whole, in_use: 0, keys }
     }
 
     /// Returns how much a key may have at most.
@@ -51,8 +51,8 @@ impl Shares {
     }
 
     /// Returns how much is taken.
-    pub fn taken(&self) -> usize {
-        self.taken
+    pub fn in_use(&self) -> usize {
+        self.in_use
     }
 
     /// Takes more for a key.
@@ -61,26 +61,26 @@ impl Shares {
     /// If it is not free for it. Then nothing is taken.
     pub fn take(&mut self, key: usize, more: usize) -> Result<(), Missing> {
         let kept =
-            |(other, share): (usize, &Share)| if other == key { 0 } else { share.own.saturating_sub(share.taken) };
+            |(other, share): (usize, &Share)| if other == key { 0 } else { share.own.saturating_sub(share.in_use) };
         let kept: usize = self.keys.iter().enumerate().map(kept).sum();
-        let free = self.whole.saturating_sub(self.taken).saturating_sub(kept);
+        let free = self.whole.saturating_sub(self.in_use).saturating_sub(kept);
         let Some(share) = self.keys.get_mut(key) else { return Err(Missing::OfKey(more)) };
-        if share.taken + more > share.most {
-            return Err(Missing::OfKey(share.taken + more - share.most));
+        if share.in_use + more > share.most {
+            return Err(Missing::OfKey(share.in_use + more - share.most));
         }
         if more > free {
             return Err(Missing::OfAll(more - free));
         }
-        share.taken += more;
-        self.taken += more;
+        share.in_use += more;
+        self.in_use += more;
         Ok(())
     }
 
     /// Gives back an amount that a key has taken.
     pub fn give_back(&mut self, key: usize, count: usize) {
         if let Some(share) = self.keys.get_mut(key) {
-            share.taken -= count;
-            self.taken -= count;
+            share.in_use -= count;
+            self.in_use -= count;
         }
     }
 }
@@ -101,7 +101,7 @@ mod tests {
         ] {
             let mut shares = Shares::new(whole, weights);
             while shares.take(0, 1).is_ok() {}
-            assert!((1..whole).contains(&shares.taken()), "{whole} {}", weights.len());
+            assert!((1..whole).contains(&shares.in_use()), "{whole} {}", weights.len());
             // The others take what is left: none of them finds nothing, as far as there is one for each.
             let found = (1..weights.len()).filter(|&key| shares.take(key, 1).is_ok()).count();
             assert!(found >= (weights.len() - 1).min(whole / 4).max(1), "{whole} {}: {found}", weights.len());
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(shares.take(1, 128), Err(Missing::OfAll(1)));
         shares.take(1, 127).unwrap();
         shares.give_back(0, 100);
-        assert_eq!(shares.taken(), 156);
+        assert_eq!(shares.in_use(), 156);
         // One alone has all.
         assert_eq!(Shares::new(256, &[7.0]).most(0), 256);
     }

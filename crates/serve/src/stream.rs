@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use demask::{
     Event, Generation,
-    parts::{AnswerReader, Part},
+    parts::{AnswerPart, AnswerReader},
 };
 use serde_json::{Map, Value, json};
 
@@ -40,7 +40,7 @@ pub struct EventStream {
     wishes: StreamWishes,
     run: Run,
     /// Parts of each answer that were sent.
-    told: Vec<Told>,
+    sent_parts: Vec<SentParts>,
     /// Messages in a dialect that were sent.
     sent: u64,
     /// Phase of the stream.
@@ -68,7 +68,7 @@ pub enum Coming {
 
 /// Parts of an answer that were sent.
 #[derive(Default)]
-struct Told {
+struct SentParts {
     text: bool,
     picture: Picture,
     /// Texts of holes that wait for those before them.
@@ -83,12 +83,12 @@ struct Told {
     blocks: Vec<Block>,
 }
 
-impl Told {
+impl SentParts {
     /// Writes a part as a dialect has it: into the last block, or as the next one.
-    fn block(&mut self, dialect: &dyn Dialect, part: &Part, messages: &mut Vec<Message>) {
+    fn block(&mut self, dialect: &dyn Dialect, part: &AnswerPart, messages: &mut Vec<Message>) {
         let last = self.blocks.last_mut();
         match part {
-            Part::Content(text) | Part::Reasoning(text) if text.is_empty() => {}
+            AnswerPart::Content(text) | AnswerPart::Reasoning(text) if text.is_empty() => {}
             part => match last.and_then(|last| last.grows(part).map(|(text, more)| text.push_str(more))) {
                 Some(()) => messages.extend(self.blocks.last().map(|block| dialect.grown(block, content_of(part)))),
                 None => self.open(dialect, part.clone(), messages),
@@ -97,7 +97,7 @@ impl Told {
     }
 
     /// Closes the last block, and opens the next.
-    fn open(&mut self, dialect: &dyn Dialect, part: Part, messages: &mut Vec<Message>) {
+    fn open(&mut self, dialect: &dyn Dialect, part: AnswerPart, messages: &mut Vec<Message>) {
         messages.extend(self.blocks.last().into_iter().flat_map(|block| dialect.closed(block)));
         let block = Block::new(self.blocks.len(), part);
         messages.extend(dialect.opened(&block));
@@ -127,8 +127,8 @@ impl Told {
 impl EventStream {
     pub(crate) fn new(service: &Arc<Inner>, shape: Shape, wishes: StreamWishes, run: Run) -> Self {
         let reader = shape.reader.as_ref().filter(|_| !wishes.diffusing);
-        let told = (0..run.len()).map(|_| Told { reader: reader.cloned(), ..Told::default() }).collect();
-        Self { service: Arc::clone(service), shape, wishes, run, told, sent: 0, phase: Phase::Answers }
+        let told = (0..run.len()).map(|_| SentParts { reader: reader.cloned(), ..SentParts::default() }).collect();
+        Self { service: Arc::clone(service), shape, wishes, run, sent_parts: told, sent: 0, phase: Phase::Answers }
     }
 
     /// Waits for something to tell, and writes nothing; none after the end.
@@ -171,7 +171,7 @@ impl EventStream {
                     }
                 }
                 let shown = self.wishes.diffusing || self.wishes.frames != Frames::None;
-                listed + if wishes.logprobs || shown { self.told[*index].picture.length() + canvas } else { 0 }
+                listed + if wishes.logprobs || shown { self.sent_parts[*index].picture.length() + canvas } else { 0 }
             }
             Coming::Usage | Coming::End | Coming::Broken(_) => 0,
         };
@@ -205,7 +205,7 @@ impl EventStream {
         let mut messages = Vec::new();
         match coming {
             Coming::Happened(Happened::Went(index, events)) => {
-                let told = &mut self.told[index];
+                let told = &mut self.sent_parts[index];
                 let started = told.picture.went(&events, false).started.is_some();
                 let text = told.text(&events);
                 if started {
@@ -214,7 +214,7 @@ impl EventStream {
                 }
                 let parts = match &mut told.reader {
                     Some(reader) => reader.feed(&text),
-                    None => vec![Part::Content(text)],
+                    None => vec![AnswerPart::Content(text)],
                 };
                 for part in &parts {
                     told.block(dialect, part, &mut messages);
@@ -225,12 +225,12 @@ impl EventStream {
                 // A model without a tokenizer has no text before its end.
                 let tokenizer = self.service.tokenizer();
                 let ids = if tokenizer.is_none() { self.shape.text_of(answer) } else { String::new() };
-                let told = &mut self.told[index];
+                let told = &mut self.sent_parts[index];
                 let rest = told.reader.as_mut().map(AnswerReader::end).unwrap_or_default();
-                let rest = rest.into_iter().chain([Part::Content(ids)]);
+                let rest = rest.into_iter().chain([AnswerPart::Content(ids)]);
                 rest.for_each(|part| told.block(dialect, &part, &mut messages));
                 if told.blocks.is_empty() {
-                    told.open(dialect, Part::Content(String::new()), &mut messages);
+                    told.open(dialect, AnswerPart::Content(String::new()), &mut messages);
                 }
                 messages.extend(told.blocks.last().into_iter().flat_map(|block| dialect.closed(block)));
                 messages.extend(dialect.over(&self.shape.head, &answered(answer, &told.blocks, tokenizer)));
@@ -298,7 +298,7 @@ impl EventStream {
     fn went(&mut self, index: usize, events: &[Event]) -> Vec<Map<String, Value>> {
         let service = Arc::clone(&self.service);
         let tokenizer = service.tokenizer();
-        let told = &mut self.told[index];
+        let told = &mut self.sent_parts[index];
         let changes = told.picture.went(events, self.shape.wishes.logprobs);
         let changed = !changes.commits.is_empty() || changes.started.is_some();
         // Of a text with holes, what fills them is the answer.
@@ -317,7 +317,7 @@ impl EventStream {
         let frame = match self.wishes.frames {
             Frames::None => None,
             Frames::Commits => told.picture.frame(&changes, tokenizer, self.shape.wishes.token_ids),
-            Frames::Canvas => told.picture.shown(&changes, tokenizer, &self.shape.head.end_ids),
+            Frames::Canvas => told.picture.to_json(&changes, tokenizer, &self.shape.head.end_ids),
         };
         // A thought comes before the text, and text before the calls.
         let calls = asides.iter().position(is_call).unwrap_or(asides.len());
@@ -326,7 +326,7 @@ impl EventStream {
             chunks.extend(asides[calls..].iter().map(|part| self.aside(index, part)));
             return chunks;
         }
-        let told = &mut self.told[index];
+        let told = &mut self.sent_parts[index];
         let wanted = self.shape.wishes.logprobs && !self.wishes.diffusing && !text.is_empty();
         let logprobs = if wanted { told.picture.logprobs(self.shape.form, tokenizer) } else { None };
         let first = !told.text;
@@ -347,8 +347,8 @@ impl EventStream {
     }
 
     /// The chunk of a thought or a call.
-    fn aside(&mut self, index: usize, part: &Part) -> Map<String, Value> {
-        let told = &mut self.told[index];
+    fn aside(&mut self, index: usize, part: &AnswerPart) -> Map<String, Value> {
+        let told = &mut self.sent_parts[index];
         let value = self.shape.form.aside(index, part, told.calls);
         told.calls += usize::from(is_call(part));
         self.shape.chunk(value)
@@ -356,13 +356,13 @@ impl EventStream {
 
     /// Returns the chunks of the text and parts that the reader held back to the end.
     fn ended(&mut self, index: usize) -> Vec<Map<String, Value>> {
-        let Some(reader) = &mut self.told[index].reader else { return Vec::new() };
+        let Some(reader) = &mut self.sent_parts[index].reader else { return Vec::new() };
         let parts = reader.end();
         let mut chunks = Vec::new();
         for part in parts {
             chunks.push(match part {
-                Part::Content(text) => {
-                    let first = !std::mem::replace(&mut self.told[index].text, true);
+                AnswerPart::Content(text) => {
+                    let first = !std::mem::replace(&mut self.sent_parts[index].text, true);
                     self.shape.chunk(self.shape.form.part(index, &text, first, None))
                 }
                 part => self.aside(index, &part),
@@ -374,13 +374,13 @@ impl EventStream {
     /// The chunk that ends an answer.
     fn last(&mut self, index: usize) -> Map<String, Value> {
         let Some((generation, seed)) = self.run.answer(index) else { return Map::new() };
-        let mut choice = self.shape.last(index, generation, self.told[index].calls > 0);
+        let mut choice = self.shape.last(index, generation, self.sent_parts[index].calls > 0);
         if self.shape.wishes.logprobs {
-            let told = self.told[index].picture.told();
+            let told = self.sent_parts[index].picture.sent_logprobs();
             choice["logprobs"] = json!(logprobs::from(self.shape.form, generation, told, self.service.tokenizer()));
         }
         if let Some(text) = self.rest(index, generation) {
-            let place = self.shape.form.text(&mut choice, !self.told[index].text);
+            let place = self.shape.form.text(&mut choice, !self.sent_parts[index].text);
             *place = Value::from(text);
         }
         let mut chunk = self.shape.chunk(choice);
@@ -394,7 +394,7 @@ impl EventStream {
     /// The text that is sent with the end: an echo that no text has followed, ids of a model without a tokenizer, or the
     /// answer itself where texts replace each other: the last one may have shown more of the canvas.
     fn rest(&self, index: usize, generation: &Generation) -> Option<String> {
-        let (told, echo) = (&self.told[index], self.shape.echo_of(index));
+        let (told, echo) = (&self.sent_parts[index], self.shape.echo_of(index));
         if self.wishes.diffusing {
             return Some(format!("{echo}{}", self.shape.text_of(generation)));
         }
@@ -404,20 +404,20 @@ impl EventStream {
 
     /// The counts of tokens so far: of an answer under way those that can no longer change.
     fn usage(&self) -> Value {
-        let counts = |(index, told): (usize, &Told)| {
+        let counts = |(index, told): (usize, &SentParts)| {
             let (prompt, generated) = told.picture.counts();
             let over = self.run.answer(index).map(|(answer, _)| Counts::of(answer));
             over.unwrap_or(Counts { prompt, generated, ..Counts::default() })
         };
-        self.shape.usage(self.told.iter().enumerate().map(counts))
+        self.shape.usage(self.sent_parts.iter().enumerate().map(counts))
     }
 }
 
 /// The text of a part: of a call its arguments.
-fn content_of(part: &Part) -> &str {
+fn content_of(part: &AnswerPart) -> &str {
     match part {
-        Part::Content(text) | Part::Reasoning(text) => text,
-        Part::Call(call) => &call.arguments,
+        AnswerPart::Content(text) | AnswerPart::Reasoning(text) => text,
+        AnswerPart::Call(call) => &call.arguments,
     }
 }
 

@@ -38,16 +38,16 @@ fn crowd() {
         let admission = Arc::clone(&admission);
         thread::spawn(move || {
             let Ok(mut places) = admission.enter(0) else { return };
-            assert!((1..=PLACES).contains(&admission.taken()));
+            assert!((1..=PLACES).contains(&admission.in_use()));
             let grown = places.grow(2).is_ok();
-            assert!((1 + usize::from(grown)..=PLACES).contains(&admission.taken()));
+            assert!((1 + usize::from(grown)..=PLACES).contains(&admission.in_use()));
         })
     };
     let requests: Vec<_> = (0..3).map(request).collect();
     for request in requests {
         request.join().unwrap();
     }
-    assert_eq!(admission.taken(), 0, "all are given back");
+    assert_eq!(admission.in_use(), 0, "all are given back");
     // And whoever comes now is served.
     admission.enter(0).unwrap().grow(PLACES).unwrap();
 }

@@ -64,13 +64,13 @@ pub struct SequenceSpec {
     /// Index of the network among the work's networks: 0 is the first that it was submitted to.
     pub network: usize,
     /// Upper bounds of the sequence's needs.
-    pub sequence: SequenceLimits,
+    pub limits: SequenceLimits,
 }
 
 /// A sequence of the first network, for work that needs no other.
 impl From<SequenceLimits> for SequenceSpec {
-    fn from(sequence: SequenceLimits) -> Self {
-        Self { network: 0, sequence }
+    fn from(limits: SequenceLimits) -> Self {
+        Self { network: 0, limits }
     }
 }
 

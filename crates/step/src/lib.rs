@@ -35,8 +35,8 @@ pub use head::{ConfidenceOf, FilterOrder, HeadAsk, HeadRequest, Predictions, Sam
 pub use job::{ForwardInput, Job, Pending, SequenceSpec};
 pub use needs::{Cost, Operations, SequenceLimits};
 pub use network::{
-    Blend, BlendWith, DeviceId, MemoryCost, Network, OpenError, Opened, Pages, PlanError, Prefix, PrefixCacheStats,
-    RowBudget, SequenceId, SequenceStep,
+    Blend, BlendWith, DeviceId, MemoryCost, Network, OpenError, OpenedSequence, Pages, PlanError, Prefix,
+    PrefixCacheStats, RowBudget, SequenceId, SequenceStep,
 };
 pub use plan::{
     BlockRules, Drift, Lanes, LaunchKind, LayerRows, Mask, MaskKind, Origin, Probe, Retain, StepPlan, Stores,

@@ -22,8 +22,8 @@ pub trait Network: Send {
     /// As [`open`](Self::open).
     ///
     /// [published]: Self::cache_prefix
-    fn open_with_prefix(&mut self, needs: &SequenceLimits, _prefix: Prefix<'_>) -> Result<Opened, OpenError> {
-        Ok(Opened { sequence: self.open(needs)?, filled: 0 })
+    fn open_with_prefix(&mut self, needs: &SequenceLimits, _prefix: Prefix<'_>) -> Result<OpenedSequence, OpenError> {
+        Ok(OpenedSequence { sequence: self.open(needs)?, filled: 0 })
     }
 
     /// Returns the bytes that [growing](Self::grow) a sequence to this number of leading positions would take now. By default none: all
@@ -137,7 +137,7 @@ pub struct Prefix<'a> {
 
 /// A sequence that was opened after a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Opened {
+pub struct OpenedSequence {
     /// Name of the opened sequence.
     pub sequence: SequenceId,
     /// Number of leading positions whose slots are filled.

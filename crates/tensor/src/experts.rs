@@ -6,7 +6,7 @@ pub struct ExpertShape {
     /// Experts of a layer.
     pub count: usize,
     /// Experts that a row takes, at least 1 and at most `count`.
-    pub taken: usize,
+    pub per_row: usize,
     /// Width of an expert's MLP.
     pub ffn: usize,
     /// Width of the MLP that every row takes beside them; 0: there is none.
@@ -45,7 +45,7 @@ pub struct ExpertGroups {
     /// Groups; divides the number of experts, two of which are in each group at least.
     pub count: usize,
     /// Groups that are kept.
-    pub kept: usize,
+    pub selected: usize,
 }
 
 /// Use of the scores of a row's experts.

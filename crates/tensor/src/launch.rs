@@ -57,7 +57,7 @@ pub struct Launch {
     /// `[rows]`: how many keys the row sees, counted from position 0 of its lane; at least 1.
     pub limits: Vec<u32>,
     /// Runs of rows that share a page table: one per sequence and lane, ascending, covering all rows.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<RowSegment>,
     /// Page tables, one after the other: entry `i` of a table is the page of positions `[i * PAGE, (i + 1) * PAGE)`.
     pub tables: Vec<u32>,
     /// First of all: slots copied one by one (the accepted draft becomes the canvas).
@@ -98,7 +98,7 @@ pub enum Rows {
 
 /// A run of rows with one page table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Segment {
+pub struct RowSegment {
     /// The rows.
     pub rows: Range<u32>,
     /// Page table of the segment: a range of [`Launch::tables`].

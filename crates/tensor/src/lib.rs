@@ -23,7 +23,7 @@ pub use bytes::{Bytes, ReadError};
 pub use dtype::{Dtype, TensorView, round_bf16, widen_bf16};
 pub use experts::{ExpertGroups, ExpertShape, RouterRule, Score, Share};
 pub use launch::{
-    AttentionShape, BlendRows, HeadLaunch, HeadRow, Launch, NO_ROW, PageCopy, ProbeLaunch, Rows, Segment, SlotCopy,
+    AttentionShape, BlendRows, HeadLaunch, HeadRow, Launch, NO_ROW, PageCopy, ProbeLaunch, RowSegment, Rows, SlotCopy,
     WorkspaceShape,
 };
 pub use quantise::{BELOW_HALF, GROUP_INPUTS, Quantisation, larger, round_within};

@@ -251,11 +251,11 @@ impl Player {
     pub fn event(&mut self, event: &Event, texts: &TokenTexts) -> io::Result<()> {
         match *event {
             Event::Commit { position, token, .. } => {
-                self.commit(position as usize, shown(token, texts.text(token)));
+                self.commit(position as usize, token_text(token, texts.text(token)));
                 Ok(())
             }
             Event::Replace { position, to, .. } => {
-                self.replace(position as usize, to.map(|token| shown(token, texts.text(token))));
+                self.replace(position as usize, to.map(|token| token_text(token, texts.text(token))));
                 Ok(())
             }
             Event::Step { step, nfe, accepted, rejected, .. } => self.step(step, nfe, Drafted { accepted, rejected }),
@@ -285,7 +285,7 @@ pub fn speed(flag: &str, named: Option<f64>) -> anyhow::Result<f64> {
 }
 
 /// A token as its text, or as its number.
-pub fn shown(token: u32, text: Option<&str>) -> String {
+pub fn token_text(token: u32, text: Option<&str>) -> String {
     text.map_or_else(|| format!("[{token}]"), str::to_owned)
 }
 

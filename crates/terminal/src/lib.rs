@@ -8,6 +8,7 @@
 pub mod args;
 pub mod assumed;
 pub mod canvas;
+pub mod cost_table;
 pub mod env;
 pub mod exit;
 pub mod files;
@@ -21,7 +22,6 @@ pub mod progress;
 pub mod room;
 pub mod settings;
 pub mod texts;
-pub mod told;
 pub mod words;
 
 pub use program::Program;

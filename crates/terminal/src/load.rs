@@ -62,7 +62,7 @@ impl Source {
         let room = Room::of(name, &found, Some(&checkpoint), &device)?;
         room.check_memory(&checkpoint, &device)?;
         room.check_disk()?;
-        room.tell(screen);
+        room.report(screen);
         Ok(whole(answered(locate(name, Wanted::Model, &env::hub(), &mut fetching(screen)))?))
     }
 

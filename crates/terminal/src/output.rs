@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use demask::KeptMatrices;
+use demask::MatrixFormats;
 use serde::Serialize;
 
 use crate::env;
@@ -169,8 +169,8 @@ impl Write for Notes {
 }
 
 /// Matrices that take more memory than in their file.
-pub fn widened(matrices: &KeptMatrices) -> String {
-    let KeptMatrices { stored, kept, tensors, stored_bytes, bytes: taken, .. } = matrices;
+pub fn widened(matrices: &MatrixFormats) -> String {
+    let MatrixFormats { stored, format, tensors, stored_bytes, bytes: taken, .. } = matrices;
     let (stored_bytes, taken) = (bytes(*stored_bytes), bytes(*taken));
-    format!("{} of {stored}, {stored_bytes} in the file, as {kept} in {taken}", counted(*tensors, "tensor"))
+    format!("{} of {stored}, {stored_bytes} in the file, as {format} in {taken}", counted(*tensors, "tensor"))
 }

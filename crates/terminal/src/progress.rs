@@ -37,7 +37,7 @@ impl Bar {
     }
 
     /// Replaces the bar's message.
-    pub fn tell(&self, what: &str) {
+    pub fn report(&self, what: &str) {
         if let Some(bar) = &self.0 {
             bar.set_message(what.to_owned());
         }

@@ -77,7 +77,7 @@ impl<'a> Room<'a> {
     }
 
     /// Says in a line how much is fetched and needed, where somebody waits for it.
-    pub fn tell(&self, screen: Screen) {
+    pub fn report(&self, screen: Screen) {
         if screen.has_bars() {
             screen.remark(&self.line());
         }

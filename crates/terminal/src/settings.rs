@@ -67,7 +67,7 @@ impl Settings {
             Some(Seed::Given(seed)) => seed,
             Some(Seed::Drawn) => {
                 let drawn = seed::drawn();
-                screen.remark(&told_seed(drawn));
+                screen.remark(&describe_seed(drawn));
                 drawn
             }
             None => 0,
@@ -91,7 +91,7 @@ impl Settings {
         options.seed = None;
         let drawn = options.draw_seed();
         options.seed.get_or_insert(self.seed);
-        drawn.map(told_seed)
+        drawn.map(describe_seed)
     }
 
     /// Device to run on, compared with this machine: a device that cannot be used is known before a model is read.
@@ -100,7 +100,7 @@ impl Settings {
     }
 
     /// Returns the device as it was asked for.
-    pub fn asked(&self) -> &DeviceOptions {
+    pub fn requested_device(&self) -> &DeviceOptions {
         &self.device
     }
 }
@@ -112,13 +112,13 @@ pub fn like(path: &Path) -> anyhow::Result<Like> {
 }
 
 /// Returns what to say of a seed that was drawn.
-fn told_seed(seed: u64) -> String {
+fn describe_seed(seed: u64) -> String {
     format!("seed {seed}: --seed {seed} draws the same again")
 }
 
 /// A device compared with this machine, for a model that is not read yet.
 pub fn usable(device: &DeviceOptions, source: &Source) -> Result<DeviceOptions, UnusableDevice> {
-    let device = device.found()?;
+    let device = device.resolved()?;
     device.isa()?;
     // A GGUF file may be quantised already: what that means for products is known when it is open.
     if !source.is_gguf() {

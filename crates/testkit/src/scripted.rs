@@ -11,7 +11,7 @@ mod slots;
 
 use demask_step::{
     Blend, BlendWith, ConfidenceOf, Cost, DeviceError, DeviceId, HeadRequest, LayerRows, MemoryCost, NO_TOKEN, Network,
-    OpenError, Opened, Operations, OutOfMemory, Pages, PlanError, PlanLimits, Position, Predictions, Prefix,
+    OpenError, OpenedSequence, Operations, OutOfMemory, Pages, PlanError, PlanLimits, Position, Predictions, Prefix,
     PrefixCacheStats, RowBudget, SequenceId, SequenceLimits, SequenceStep, StepPlan, TokenId, TokenScore, random,
 };
 
@@ -318,10 +318,10 @@ impl Network for Scripted {
         self.begin(&SequenceLimits { opens_with: None, ..needs.clone() })
     }
 
-    fn open_with_prefix(&mut self, needs: &SequenceLimits, prefix: Prefix<'_>) -> Result<Opened, OpenError> {
+    fn open_with_prefix(&mut self, needs: &SequenceLimits, prefix: Prefix<'_>) -> Result<OpenedSequence, OpenError> {
         let sequence = self.begin(needs)?;
         let Some(Some(slots)) = self.sequences.get_mut(sequence.0 as usize) else {
-            return Ok(Opened { sequence, filled: 0 });
+            return Ok(OpenedSequence { sequence, filled: 0 });
         };
         // Nobody leaves increments or differences.
         if !needs.increments
@@ -332,7 +332,7 @@ impl Network for Scripted {
             slots.state.fill(filled);
             slots.state.share(filled);
         }
-        Ok(Opened { sequence, filled: slots.state.shared() })
+        Ok(OpenedSequence { sequence, filled: slots.state.shared() })
     }
 
     fn growth(&self, sequence: SequenceId, positions: usize) -> u64 {

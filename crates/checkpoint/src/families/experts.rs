@@ -5,7 +5,7 @@ use demask_tensor::{ExpertGroups, ExpertShape, RouterRule, Score, Share};
 use serde_json::Value;
 
 use super::LARGEST_WIDTH;
-use crate::{CheckpointError, error::shown, fields::Fields, header::MOST_TENSORS};
+use crate::{CheckpointError, error::quoted, fields::Fields, header::MOST_TENSORS};
 
 /// Most experts of a layer: four times those of the largest releases.
 pub(crate) const LARGEST_EXPERTS: usize = 1 << 12;
@@ -36,7 +36,7 @@ pub(super) fn shape(fields: &Fields<'_>, ffn: &str, shared: usize) -> Result<Exp
     if taken > count {
         return Err(fields.bad("num_experts_per_tok", &taken.into(), format!("at most num_experts, {count}")));
     }
-    Ok(ExpertShape { count, taken, ffn: fields.count(ffn, LARGEST_WIDTH)?, shared_ffn: shared })
+    Ok(ExpertShape { count, per_row: taken, ffn: fields.count(ffn, LARGEST_WIDTH)?, shared_ffn: shared })
 }
 
 /// Softmax over all experts; the chosen ones' weights as they are, or divided by their sum.
@@ -65,11 +65,11 @@ pub(super) fn groups(fields: &Fields<'_>, shape: &ExpertShape) -> Result<Option<
         let expected = format!("a divisor of the {} experts with two of them in a group at least", shape.count);
         return Err(fields.bad("n_group", &count.into(), expected));
     }
-    if kept > count || kept * (shape.count / count) < shape.taken {
-        let expected = format!("at most n_group, {count}, and groups with {} experts at least", shape.taken);
+    if kept > count || kept * (shape.count / count) < shape.per_row {
+        let expected = format!("at most n_group, {count}, and groups with {} experts at least", shape.per_row);
         return Err(fields.bad("topk_group", &kept.into(), expected));
     }
-    Ok((count > 1).then_some(ExpertGroups { count, kept }))
+    Ok((count > 1).then_some(ExpertGroups { count, selected: kept }))
 }
 
 /// Reads a list of small whole numbers, or nothing.
@@ -91,7 +91,7 @@ pub(super) fn refuse_flag(fields: &Fields<'_>, key: &str, refused: bool) -> Resu
 /// Refuses a word other than the released one.
 pub(super) fn refuse_other(fields: &Fields<'_>, key: &str, wanted: &str) -> Result<(), CheckpointError> {
     if let Some(found) = fields.optional_text(key)?.filter(|found| *found != wanted) {
-        return Err(fields.unsupported(format!("{key} {} (only {wanted:?} is)", shown(found)), HINT));
+        return Err(fields.unsupported(format!("{key} {} (only {wanted:?} is)", quoted(found)), HINT));
     }
     Ok(())
 }
@@ -100,7 +100,7 @@ pub(super) fn refuse_other(fields: &Fields<'_>, key: &str, wanted: &str) -> Resu
 pub(super) fn refuse_any(fields: &Fields<'_>, key: &str) -> Result<(), CheckpointError> {
     match fields.get(key) {
         None => Ok(()),
-        Some(found) => Err(fields.unsupported(format!("{key} {} (only null is)", shown(&found.to_string())), HINT)),
+        Some(found) => Err(fields.unsupported(format!("{key} {} (only null is)", quoted(&found.to_string())), HINT)),
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     LARGEST_VOCABULARY, LARGEST_WIDTH, LikelihoodConventions, MaskDraws, Vocabulary, check, divide, prompts,
     transformers,
 };
-use crate::{CheckpointError, Warning, error::shown, fields::Fields};
+use crate::{CheckpointError, Warning, error::quoted, fields::Fields};
 
 pub(super) const FAMILY: Family = Family {
     name: "LLaDA",
@@ -112,7 +112,7 @@ fn refuse_other_olmo(fields: &Fields<'_>) -> Result<(), CheckpointError> {
     for (key, wanted) in [("layer_norm_type", "rms"), ("activation_type", "silu"), ("block_type", "llama")] {
         let found = fields.optional_text(key)?.ok_or_else(|| fields.missing(key, "the value of LLaDA-8B"))?;
         if found != wanted {
-            return Err(fields.unsupported(format!("{key} {} (only {wanted:?} is)", shown(found)), HINT));
+            return Err(fields.unsupported(format!("{key} {} (only {wanted:?} is)", quoted(found)), HINT));
         }
     }
     if !required_flag(fields, "rope")? {

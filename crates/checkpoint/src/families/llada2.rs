@@ -63,7 +63,7 @@ fn read_experts(fields: &Fields<'_>, layers: usize) -> Result<Experts, Checkpoin
         score: Score::Sigmoid,
         groups: experts::groups(fields, &shape)?,
         // One expert alone keeps its score.
-        share: if shape.taken > 1 { Share::OfChosen(1e-20) } else { Share::Whole },
+        share: if shape.per_row > 1 { Share::OfChosen(1e-20) } else { Share::Whole },
         scale: fields.positive("routed_scaling_factor")? as f32,
     };
     Ok(Experts { shape, rule, biased: true, dense: (0..layers.min(first)).collect() })

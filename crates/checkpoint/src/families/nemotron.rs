@@ -5,7 +5,7 @@ use demask_model::{ArchSpec, QueryScale, Role};
 use demask_step::{BlockRules, Mask, Origin, Position, Stores};
 
 use super::{Family, Vocabulary, sdar, transformers};
-use crate::{CheckpointError, Warning, error::shown, fields::Fields};
+use crate::{CheckpointError, Warning, error::quoted, fields::Fields};
 
 /// Block length where the file does not say.
 const BLOCK: Position = 32;
@@ -40,7 +40,7 @@ fn parse(
     const HINT: &str = "expected a configuration like that of Nemotron-Labs-Diffusion-8B";
     for (key, wanted) in [("dlm_paradigm", "bidirectional"), ("dlm_type", "llada")] {
         if let Some(found) = fields.optional_text(key)?.filter(|found| *found != wanted) {
-            return Err(fields.unsupported(format!("{key} {} (only {wanted:?} is)", shown(found)), HINT));
+            return Err(fields.unsupported(format!("{key} {} (only {wanted:?} is)", quoted(found)), HINT));
         }
     }
     if fields.get("sliding_window").is_some() {

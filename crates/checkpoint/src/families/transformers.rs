@@ -8,7 +8,7 @@ use super::{
     DecodingDefaults, Family, FirstToken, GgufConventions, Holes, LARGEST_CONTEXT, LARGEST_HEAD, LARGEST_HEADS,
     LARGEST_LAYERS, LARGEST_VOCABULARY, LARGEST_WIDTH, LikelihoodConventions, MaskDraws, check, divide, prompts,
 };
-use crate::{CheckpointError, Warning, error::shown, fields::Fields};
+use crate::{CheckpointError, Warning, error::quoted, fields::Fields};
 
 /// Causal model with these names: what families change, they say themselves.
 pub(super) const CAUSAL: Family = Family {
@@ -123,7 +123,7 @@ fn refuse_variants(fields: &Fields<'_>, family: &Family) -> Result<(), Checkpoin
     if let Some(found) = fields.optional_text("hidden_act")?
         && !matches!(found, "silu" | "swish")
     {
-        return Err(fields.unsupported(format!("hidden_act {} (only \"silu\" is)", shown(found)), HINT));
+        return Err(fields.unsupported(format!("hidden_act {} (only \"silu\" is)", quoted(found)), HINT));
     }
     if fields.optional_flag("use_sliding_window")? == Some(true) && fields.get("sliding_window").is_some() {
         return Err(fields.unsupported("a sliding window", HINT));
@@ -131,7 +131,7 @@ fn refuse_variants(fields: &Fields<'_>, family: &Family) -> Result<(), Checkpoin
     if let Some(Value::Array(kinds)) = fields.get("layer_types")
         && let Some(kind) = kinds.iter().find(|kind| kind.as_str() != Some("full_attention"))
     {
-        return Err(fields.unsupported(format!("a layer of type {}", shown(&kind.to_string())), HINT));
+        return Err(fields.unsupported(format!("a layer of type {}", quoted(&kind.to_string())), HINT));
     }
     // Where q, k and v have biases by construction the key says nothing; elsewhere it also means one on the output.
     for (key, applies) in [("attention_bias", !family.qkv_bias), ("mlp_bias", true), ("use_mrope", true)] {
@@ -186,7 +186,7 @@ fn scaling_of(inner: &Fields<'_>, fields: &Fields<'_>) -> Result<RopeScaling, Ch
         Some("llama3") => llama3_scaling(inner),
         Some("yarn") => yarn_scaling(inner, fields),
         Some(other) => Err(inner.unsupported(
-            format!("rope scaling {}", shown(other)),
+            format!("rope scaling {}", quoted(other)),
             "expected none, \"linear\", \"llama3\" or \"yarn\"; set it to null to stay within the original context",
         )),
     }

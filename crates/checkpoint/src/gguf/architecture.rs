@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     CheckpointError, Family,
-    error::shown,
+    error::quoted,
     families::{
         FAMILIES, LARGEST_CONTEXT, LARGEST_HEAD, LARGEST_HEADS, LARGEST_LAYERS, LARGEST_VOCABULARY, LARGEST_WIDTH,
         experts::{LARGEST_EXPERTS, too_many},
@@ -111,7 +111,7 @@ fn family(file: &File<'_>, keys: &Keys<'_>) -> Result<&'static Family, Checkpoin
     let found = FAMILIES.iter().copied().find(|family| !name.is_empty() && family.gguf.architecture == name);
     let family = found.ok_or_else(|| CheckpointError::UnknownArchitecture {
         file: file.label.to_owned(),
-        found: shown(name),
+        found: quoted(name),
         known: known(),
     })?;
     let causal = keys.flag("attention.causal")?;
@@ -155,15 +155,15 @@ fn experts(keys: &Keys<'_>, family: &Family) -> Result<Option<Experts>, Checkpoi
     }
     let shape = ExpertShape {
         count: keys.count("expert_count", LARGEST_EXPERTS)?,
-        taken: keys.count("expert_used_count", LARGEST_EXPERTS)?,
+        per_row: keys.count("expert_used_count", LARGEST_EXPERTS)?,
         ffn: keys.count("expert_feed_forward_length", LARGEST_WIDTH)?,
         shared_ffn: 0,
     };
     if let Some(expected) = too_many(shape.count, keys.count("block_count", LARGEST_LAYERS)?) {
         return Err(keys.bad("expert_count", shape.count, expected));
     }
-    if shape.taken > shape.count {
-        return Err(keys.bad("expert_used_count", shape.taken, format!("at most the {} experts", shape.count)));
+    if shape.per_row > shape.count {
+        return Err(keys.bad("expert_used_count", shape.per_row, format!("at most the {} experts", shape.count)));
     }
     Ok(Some(Experts { shape, rule, biased: false, dense: Vec::new() }))
 }
@@ -201,7 +201,7 @@ fn refuse_variants(file: &File<'_>, keys: &Keys<'_>, family: &Family) -> Result<
     });
     match foreign.min() {
         Some(name) => Err(keys.fields.unsupported(
-            format!("the tensor {} in a layer", shown(name)),
+            format!("the tensor {} in a layer", quoted(name)),
             "use a model of one of the families that are read",
         )),
         None => Ok(()),
@@ -253,7 +253,7 @@ fn rope(file: &File<'_>, keys: &Keys<'_>, family: &Family, head_dim: usize) -> R
         Some(other) => {
             return Err(keys
                 .fields
-                .unsupported(format!("rope scaling {}", shown(other)), "expected none or \"linear\""));
+                .unsupported(format!("rope scaling {}", quoted(other)), "expected none or \"linear\""));
         }
     };
     Ok(Rope { scaling, ..plain })

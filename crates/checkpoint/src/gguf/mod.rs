@@ -24,7 +24,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::{
     ChatTemplate, CheckpointError, Family, FamilyChoice, Tokenizer,
-    error::shown,
+    error::quoted,
     fields::{Fields, TokenIds},
     files::GgufPart,
     located::Located,
@@ -120,7 +120,7 @@ impl<'a> File<'a> {
             for (name, mut tensor) in tensors {
                 tensor.part = index;
                 if file.tensors.insert(name, tensor).is_some() {
-                    return Err(part.damaged(format!("another part has the tensor {}, too", shown(name))));
+                    return Err(part.damaged(format!("another part has the tensor {}, too", quoted(name))));
                 }
             }
             if file.tensors.len() as u64 > MOST_TENSORS {

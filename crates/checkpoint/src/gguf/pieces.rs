@@ -1,7 +1,7 @@
 //! Ways to cut a text into pieces before tokens are made of them: `tokenizer.ggml.pre` names one, and the expressions are
 //! those of the tokenizers that have the name.
 
-use crate::{CheckpointError, error::shown, families::qwen2, fields::Fields};
+use crate::{CheckpointError, error::quoted, families::qwen2, fields::Fields};
 
 /// A way to cut texts.
 pub(super) struct Pieces {
@@ -122,7 +122,7 @@ pub(super) fn read(fields: &Fields<'_>) -> Result<&'static Pieces, CheckpointErr
     let name = fields.optional_text(KEY)?;
     let name = name.ok_or_else(|| fields.missing(KEY, "the name of a way to cut text"))?;
     TABLE.iter().find(|pieces| pieces.names.contains(&name)).ok_or_else(|| {
-        let what = format!("the way to cut text {} ({KEY:?})", shown(name));
+        let what = format!("the way to cut text {} ({KEY:?})", quoted(name));
         fields.unsupported(what, "use the model's safetensors, whose tokenizer.json says it itself")
     })
 }

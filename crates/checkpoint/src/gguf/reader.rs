@@ -5,7 +5,7 @@ use std::{collections::HashMap, str};
 
 use demask_tensor::{BlockFormat, Dtype};
 
-use crate::error::shown;
+use crate::error::quoted;
 
 const MAGIC: &[u8] = b"GGUF";
 
@@ -209,9 +209,9 @@ impl<'a> Cursor<'a> {
         for _ in 0..count {
             let name = self.name()?;
             let kind = self.u32()?;
-            let value = self.value(kind, 0).map_err(|error| format!("the key {}: {error}", shown(name)))?;
+            let value = self.value(kind, 0).map_err(|error| format!("the key {}: {error}", quoted(name)))?;
             if values.insert(name, value).is_some() {
-                return Err(format!("the key {} is there twice", shown(name)));
+                return Err(format!("the key {} is there twice", quoted(name)));
             }
         }
         Ok(values)
@@ -268,7 +268,7 @@ impl<'a> Cursor<'a> {
         let name = self.name()?;
         let dimensions = self.u32()?;
         if !(1..=MOST_DIMENSIONS).contains(&dimensions) {
-            let name = shown(name);
+            let name = quoted(name);
             let found = format!("the tensor {name} has {dimensions} dimensions, expected 1 to {MOST_DIMENSIONS}");
             return Err(found.into());
         }
@@ -361,8 +361,8 @@ impl Refusal {
     /// The same, of a tensor.
     fn of_tensor(self, name: &str) -> Self {
         match self {
-            Self::Damaged(detail) => Self::Damaged(format!("the tensor {} {detail}", shown(name))),
-            Self::Unsupported(what) => Self::Unsupported(format!("{what} of the tensor {}", shown(name))),
+            Self::Damaged(detail) => Self::Damaged(format!("the tensor {} {detail}", quoted(name))),
+            Self::Unsupported(what) => Self::Unsupported(format!("{what} of the tensor {}", quoted(name))),
         }
     }
 }
@@ -381,7 +381,7 @@ fn place(infos: Vec<Info<'_>>, base: u64, alignment: u64, size: u64) -> Result<H
         let name = info.name;
         let tensor = placed(info, base, alignment, size)?;
         if tensors.insert(name, tensor).is_some() {
-            return Err(format!("the tensor {} is there twice", shown(name)));
+            return Err(format!("the tensor {} is there twice", quoted(name)));
         }
     }
     Ok(tensors)
@@ -390,22 +390,22 @@ fn place(infos: Vec<Info<'_>>, base: u64, alignment: u64, size: u64) -> Result<H
 fn placed(info: Info<'_>, base: u64, alignment: u64, size: u64) -> Result<Tensor, String> {
     let Info { name, dtype, shape, offset } = info;
     if !offset.is_multiple_of(alignment) {
-        return Err(format!("the tensor {} starts at {offset}, expected a multiple of {alignment}", shown(name)));
+        return Err(format!("the tensor {} starts at {offset}, expected a multiple of {alignment}", quoted(name)));
     }
     let columns = shape.last().copied().unwrap_or_default();
     let row = usize::try_from(columns).ok().and_then(|columns| dtype.row_bytes(columns)).ok_or_else(|| {
         let granularity = dtype.granularity();
-        format!("the tensor {} has rows of {columns} in {dtype}, expected a multiple of {granularity}", shown(name))
+        format!("the tensor {} has rows of {columns} in {dtype}, expected a multiple of {granularity}", quoted(name))
     })?;
     let rows = shape.iter().rev().skip(1).try_fold(1u64, |product, &dimension| product.checked_mul(dimension));
     let length = rows.and_then(|rows| rows.checked_mul(row as u64));
     let start = base.checked_add(offset);
     let end = start.zip(length).and_then(|(start, length)| start.checked_add(length));
     let (Some(start), Some(end)) = (start, end) else {
-        return Err(format!("the tensor {} is larger than any file", shown(name)));
+        return Err(format!("the tensor {} is larger than any file", quoted(name)));
     };
     if end > size {
-        let name = shown(name);
+        let name = quoted(name);
         return Err(format!("it is cut off: the tensor {name} ends at byte {end}, the file has {size}"));
     }
     // Both fit: they are at most the length of the file.
@@ -417,7 +417,7 @@ fn refuse_overlaps(tensors: &HashMap<&str, Tensor>) -> Result<(), String> {
     order.sort_by_key(|(name, tensor)| (tensor.start, tensor.end, **name));
     for pair in order.windows(2) {
         if pair[1].1.start < pair[0].1.end {
-            return Err(format!("the tensors {} and {} overlap", shown(pair[0].0), shown(pair[1].0)));
+            return Err(format!("the tensors {} and {} overlap", quoted(pair[0].0), quoted(pair[1].0)));
         }
     }
     Ok(())

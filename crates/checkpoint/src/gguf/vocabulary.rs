@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     CheckpointError, Family, Tokenizer,
-    error::shown,
+    error::quoted,
     families::FirstToken,
     fields::{Fields, TokenIds},
     tokenizer::{Added, Settings, byte_pairs},
@@ -52,7 +52,7 @@ pub(super) fn read(
         return Ok(None);
     };
     if model != "gpt2" {
-        let what = format!("a tokenizer of the kind {}", shown(model));
+        let what = format!("a tokenizer of the kind {}", quoted(model));
         return Err(fields.unsupported(what, "expected \"gpt2\", byte pairs; use the model's safetensors"));
     }
     let pieces = pieces::read(fields)?;

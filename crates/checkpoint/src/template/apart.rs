@@ -108,12 +108,12 @@ fn written(text: &str, whole: &[&str], tokens: &[&str], words: &str, run: &Run<'
         let mut parts = hidden.text.split(BETWEEN).map(str::to_owned);
         let source = parts.next()?;
         let rendered = run(&source, &parts.collect::<Vec<_>>(), &as_they_are).ok()?;
-        let same = rendered.chars().map(|sign| hidden.shown(sign)).eq(text.chars());
+        let same = rendered.chars().map(|sign| hidden.visible(sign)).eq(text.chars());
         same.then(|| {
             let mut at = 0;
             let mut marked = Vec::new();
             for sign in rendered.chars() {
-                let plain = hidden.shown(sign);
+                let plain = hidden.visible(sign);
                 marked.extend((plain != sign).then_some(at..at + plain.len_utf8()));
                 at += plain.len_utf8();
             }

@@ -30,7 +30,7 @@ const ROOMS: [Room; 2] = [Room { stack: 64 << 20, share: 1 }, Room { stack: 2 <<
 
 /// Reason why a template gave no text.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Trouble {
+pub(crate) enum TemplateErrorKind {
     /// The source is no template.
     Syntax(String),
     /// The budget is spent, or the source is longer than its bound.
@@ -44,30 +44,30 @@ pub(crate) enum Trouble {
 /// A [`Trouble`] and the line of the source that it is in, if that is known.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TemplateError {
-    pub(crate) trouble: Trouble,
+    pub(crate) kind: TemplateErrorKind,
     pub(crate) line: Option<usize>,
 }
 
 impl TemplateError {
-    fn new(trouble: Trouble) -> Self {
-        Self { trouble, line: None }
+    fn new(trouble: TemplateErrorKind) -> Self {
+        Self { kind: trouble, line: None }
     }
 
     fn of(error: &Error) -> Self {
         let mut cause = error.source();
         while let Some(inner) = cause {
             if let Some(Raised(words)) = inner.downcast_ref() {
-                return Self { trouble: Trouble::Raised(words.clone()), line: error.line() };
+                return Self { kind: TemplateErrorKind::Raised(words.clone()), line: error.line() };
             }
             cause = inner.source();
         }
         let words = || error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
         let trouble = match error.kind() {
-            ErrorKind::OutOfFuel => Trouble::Limit("runs for ever or takes too much memory".to_owned()),
-            ErrorKind::SyntaxError => Trouble::Syntax(words()),
-            _ => Trouble::Failed(words()),
+            ErrorKind::OutOfFuel => TemplateErrorKind::Limit("runs for ever or takes too much memory".to_owned()),
+            ErrorKind::SyntaxError => TemplateErrorKind::Syntax(words()),
+            _ => TemplateErrorKind::Failed(words()),
         };
-        Self { trouble, line: error.line() }
+        Self { kind: trouble, line: error.line() }
     }
 }
 
@@ -101,7 +101,7 @@ impl Room {
 fn start<T>(start: impl Fn(Room) -> io::Result<T>) -> Result<T, TemplateError> {
     let [large, small] = ROOMS;
     let started = start(large).or_else(|_| start(small));
-    started.map_err(|error| TemplateError::new(Trouble::Limit(format!("gets no thread: {error}"))))
+    started.map_err(|error| TemplateError::new(TemplateErrorKind::Limit(format!("gets no thread: {error}"))))
 }
 
 /// Runs work that renders templates on a stack with room for any of them. A thread of its own would take as long as the
@@ -110,7 +110,7 @@ pub(super) fn on_own_stack<T>(work: impl Fn(Room) -> T) -> Result<T, TemplateErr
     // Where there is no memory for a stack, the attempt panics before the work begins.
     let run = |room: Room| guarded(|| stacker::grow(room.stack, || guarded(|| work(room))));
     let done = ROOMS.into_iter().find_map(run);
-    let lost = |words: &str| TemplateError::new(Trouble::Limit(words.to_owned()));
+    let lost = |words: &str| TemplateError::new(TemplateErrorKind::Limit(words.to_owned()));
     done.ok_or_else(|| lost("gets no stack"))?.ok_or_else(|| lost("makes the template library fail"))
 }
 
@@ -120,7 +120,7 @@ pub(super) fn within<T: Send + 'static>(
     patience: Duration,
     work: impl Fn(Room) -> T + Send + Sync + 'static,
 ) -> Result<T, TemplateError> {
-    let lost = |words: String| TemplateError::new(Trouble::Limit(words));
+    let lost = |words: String| TemplateError::new(TemplateErrorKind::Limit(words));
     let (sender, receiver) = mpsc::sync_channel(1);
     let work = Arc::new(work);
     start(|room| {
@@ -143,7 +143,7 @@ pub(super) fn prepared(source: &str, room: Room) -> Result<String, TemplateError
     let (most_tildes, most_hyphens) = (MOST_TILDES / room.share, MOST_HYPHENS / room.share);
     let beyond = |what: &str, found: usize, most: usize| {
         let words = format!("has {found} {what}, expected at most {most}");
-        Err(TemplateError::new(Trouble::Limit(words)))
+        Err(TemplateError::new(TemplateErrorKind::Limit(words)))
     };
     let (tildes, hyphens) = (source.matches('~').count(), source.matches('-').count());
     match source.len() {
@@ -176,7 +176,7 @@ pub(super) fn parse(source: &str) -> Result<(), TemplateError> {
 
 /// Renders a prepared source.
 pub(super) fn render(source: &str, inputs: &Value, steps: u64, now: SystemTime) -> Result<String, TemplateError> {
-    let text = KEPT.with_borrow_mut(|kept| {
+    let text = CACHE.with_borrow_mut(|kept| {
         let known = kept.iter().position(|(known, _)| known == source).map(|index| kept.remove(index));
         let (source, mut environment) = match known {
             Some(known) => known,
@@ -186,7 +186,7 @@ pub(super) fn render(source: &str, inputs: &Value, steps: u64, now: SystemTime) 
         environment.add_function("strftime_now", move |format: &str| clock::date(format, now));
         let text = environment.get_template(TEMPLATE).and_then(|template| template.render(inputs.clone()));
         kept.push((source, environment));
-        if kept.len() > MOST_KEPT {
+        if kept.len() > MOST_CACHED {
             kept.remove(0);
         }
         text
@@ -197,11 +197,11 @@ pub(super) fn render(source: &str, inputs: &Value, steps: u64, now: SystemTime) 
 /// Name of the one template of an environment.
 const TEMPLATE: &str = "chat";
 /// Parsed templates that a thread keeps.
-const MOST_KEPT: usize = 4;
+const MOST_CACHED: usize = 4;
 
 thread_local! {
     /// Templates that this thread has rendered, the latest last: to parse one takes longer than to render it.
-    static KEPT: RefCell<Vec<(String, Environment<'static>)>> = const { RefCell::new(Vec::new()) };
+    static CACHE: RefCell<Vec<(String, Environment<'static>)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A template, parsed, in an environment of its own.

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use tokenizers::{Model as _, OffsetReferential, OffsetType, PreTokenizer as _, Token};
 
 use super::{Tokenizer, attempt};
-use crate::{CheckpointError, Rendered, error::shown, said::Hidden};
+use crate::{CheckpointError, Rendered, error::quoted, said::Hidden};
 
 /// Most times that a prompt is searched for control tokens which normalizers make of people's words.
 const MOST_ROUNDS: usize = 16;
@@ -17,7 +17,7 @@ impl Tokenizer {
         let mut places = prompt.spelled(controls);
         let inseparable = |places: &[usize]| CheckpointError::Inseparable {
             file: self.file.rsplit(['/', '\\']).next().unwrap_or_default().to_owned(),
-            token: shown(&prompt.text[places[0]..].chars().take(40).collect::<String>()),
+            token: quoted(&prompt.text[places[0]..].chars().take(40).collect::<String>()),
         };
         let broken = |detail| CheckpointError::Tokenizer { file: self.file.clone(), detail };
         for _ in 0..MOST_ROUNDS {
@@ -79,7 +79,7 @@ impl Tokenizer {
             return Ok(None);
         }
         pieces.normalize(|piece| {
-            piece.map(|c| hidden.shown(c));
+            piece.map(|c| hidden.visible(c));
             Ok(())
         })?;
         if let Some(cutter) = self.inner.get_pre_tokenizer() {

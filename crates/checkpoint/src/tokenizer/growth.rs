@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::error::shown;
+use crate::error::quoted;
 
 /// Most bytes that a normalizer may make of one. Those of released models make 33 at most: compatibility forms make up to
 /// 11 of one, and `▁` for a space is 3.
@@ -21,7 +21,7 @@ pub(super) fn check(normalizer: &Value) -> Result<(), String> {
     let found = if growth < 1e15 { format!("{growth:.0}") } else { "more than 10^15".to_owned() };
     Err(format!(
         "its normalizer can make {found} bytes of one, expected at most {MOST:.0}: {}",
-        shown(&longest(normalizer))
+        quoted(&longest(normalizer))
     ))
 }
 

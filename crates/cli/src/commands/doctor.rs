@@ -9,12 +9,12 @@ use crate::{output, settings::Settings};
 
 /// Runs the command.
 pub fn run(settings: &Settings) -> anyhow::Result<()> {
-    let asked = settings.asked();
+    let asked = settings.requested_device();
     if matches!(asked.device, DeviceChoice::Cuda(_)) {
         settings.device()?;
     }
     let report = Doctor::look(asked)?;
-    if settings.screen.json { output::json(&report) } else { Ok(output::text(&told(&report))?) }
+    if settings.screen.json { output::json(&report) } else { Ok(output::text(&describe(&report))?) }
 }
 
 /// Lines about GPUs.
@@ -41,7 +41,7 @@ fn gpu_lines(gpu: &Gpu) -> Vec<String> {
     }
 }
 
-fn told(Doctor { cpu, gpu, memory, ceilings, defaults, fits }: &Doctor) -> String {
+fn describe(Doctor { cpu, gpu, memory, ceilings, defaults, fits }: &Doctor) -> String {
     let reading = ceilings.read_gbs.map(|gbs| format!("{gbs:.1} GB/s"));
     let reading = reading.unwrap_or_else(|| "not enough memory to measure".to_owned());
     let lacking = Doctor::known_tiers() - cpu.tiers.len();

@@ -17,12 +17,12 @@ use crate::{
     args::GenerateArgs,
     assumed::{check_acceptance, share},
     canvas::speed,
+    cost_table::{Beside, describe},
     exit::usage,
     files::OutFile,
     output,
     settings::{Request, Settings, like, notes, refuse_logprobs},
     show::{Show, Ways, beyond_the_demo},
-    told::{Beside, told},
 };
 
 /// Runs the command.
@@ -100,7 +100,7 @@ fn explain(opened: Opened, request: &Request, settings: &Settings, acceptance: O
     let subject = Subject {
         shape: &shape,
         options: &request.options,
-        device: settings.asked(),
+        device: settings.requested_device(),
         convention: Convention::default(),
         seed: request.options.seed.unwrap_or(settings.seed),
     };
@@ -121,5 +121,5 @@ fn explain(opened: Opened, request: &Request, settings: &Settings, acceptance: O
     }
     let head = format!("decoder {decoder}, cache {cache}: {exactness}; {steps} steps, blocks of {block_length}\n");
     let plans = plans.into_iter().fold(head, |text, plan| text + &plan + "\n");
-    Ok(output::text(&(plans + "\n" + &told(&costs, &Beside::default())))?)
+    Ok(output::text(&(plans + "\n" + &describe(&costs, &Beside::default())))?)
 }

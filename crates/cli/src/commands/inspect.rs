@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use demask::{AdapterChoice, DeviceChoice, DtypeChoice, WeightChoice};
 use demask::{
-    DeviceOptions, Footprint, KeptMatrices, Mask,
+    DeviceOptions, Footprint, Mask, MatrixFormats,
     layers::{
         checkpoint::{AdapterFacts, Checkpoint},
         model::{ArchSpec, Mlp},
@@ -132,14 +132,14 @@ struct Memory {
     cache_per_1000_positions: u64,
     /// Matrices whose blocks take more memory than in their file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    widened: Vec<KeptMatrices>,
+    widened: Vec<MatrixFormats>,
 }
 
 /// Runs the command.
 pub fn run(settings: &Settings) -> anyhow::Result<()> {
     let source = &settings.source;
-    let report = report(&source.headers(settings.screen)?, settings.asked())?;
-    if settings.screen.json { output::json(&report) } else { Ok(output::text(&told(&report))?) }
+    let report = report(&source.headers(settings.screen)?, settings.requested_device())?;
+    if settings.screen.json { output::json(&report) } else { Ok(output::text(&describe(&report))?) }
 }
 
 fn report(checkpoint: &Checkpoint, device: &DeviceOptions) -> anyhow::Result<Report> {
@@ -205,9 +205,9 @@ fn architecture(spec: &ArchSpec) -> Architecture {
 fn experts(spec: &ArchSpec) -> Option<Experts> {
     let shape = spec.experts.as_ref()?.shape;
     let layers = (0..spec.layers).filter(|&layer| matches!(spec.mlp(layer), Mlp::Experts(_))).count();
-    let idle = layers * (shape.count - shape.taken) * 3 * shape.ffn * spec.hidden;
+    let idle = layers * (shape.count - shape.per_row) * 3 * shape.ffn * spec.hidden;
     let active_parameters = spec.parameters() - idle as u64;
-    let ExpertShape { count, taken, ffn, shared_ffn } = shape;
+    let ExpertShape { count, per_row: taken, ffn, shared_ffn } = shape;
     Some(Experts { layers, count, taken, ffn, shared_ffn, active_parameters })
 }
 
@@ -238,8 +238,8 @@ fn memory(checkpoint: &Checkpoint, [name, dtype]: [&'static str; 2], device: &De
     let canvas = SequenceLimits { positions: POSITIONS, ..SequenceLimits::default() };
     let Footprint { weights, cache, .. } =
         Footprint::of_files(checkpoint.spec(), checkpoint.weights(), &options, 1, &[canvas])?;
-    let kept = KeptMatrices::of(checkpoint.spec(), &checkpoint.weights().stored(), &options)?;
-    let formats: BTreeSet<_> = kept.iter().map(|kept| kept.kept.clone()).collect();
+    let kept = MatrixFormats::of(checkpoint.spec(), &checkpoint.weights().stored(), &options)?;
+    let formats: BTreeSet<_> = kept.iter().map(|kept| kept.format.clone()).collect();
     let asked = device.quantize != WeightChoice::Plain;
     Ok(Memory {
         device: name,
@@ -251,13 +251,13 @@ fn memory(checkpoint: &Checkpoint, [name, dtype]: [&'static str; 2], device: &De
     })
 }
 
-fn told(report: &Report) -> String {
+fn describe(report: &Report) -> String {
     let Architecture { hidden, layers, heads, kv_heads, head_dim, ffn, vocabulary, context, .. } = report.architecture;
     let Special { mask, eos, turn_end, bos, pad } = report.special;
     let id = |id: Option<u32>| id.map_or_else(|| "none".to_owned(), |id| id.to_string());
     let dtypes: Vec<_> =
         report.dtypes.iter().map(|stored| format!("{} {}", output::bytes(stored.bytes), stored.dtype)).collect();
-    let stop: Vec<_> = report.ends.iter().map(told_end).collect();
+    let stop: Vec<_> = report.ends.iter().map(describe_end).collect();
     let template = match report.template {
         "family" => "that of the family, the checkpoint has none",
         _ => "the checkpoint's own",
@@ -307,7 +307,7 @@ fn told(report: &Report) -> String {
 }
 
 /// An end token: its id, its text, and what names it.
-fn told_end(end: &End) -> String {
+fn describe_end(end: &End) -> String {
     let text = end.text.as_ref().map_or_else(String::new, |text| format!(" {text:?}"));
     format!("{}{text} ({})", end.id, end.from)
 }

@@ -51,7 +51,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
     if lines.is_empty() {
         settings.screen.remark(&format!("no model in {}: demask pull ORG/NAME fetches one", cache.display()));
     }
-    Ok(output::text(&told(&lines))?)
+    Ok(output::text(&describe(&lines))?)
 }
 
 /// Returns the models of a cache, each with the directory of its files if its download ended. Adapters are left out.
@@ -156,7 +156,7 @@ fn bytes(path: &Path) -> u64 {
         .sum()
 }
 
-fn told(lines: &[Line]) -> String {
+fn describe(lines: &[Line]) -> String {
     let sizes: Vec<String> = lines.iter().map(|line| output::bytes(line.bytes)).collect();
     let name = lines.iter().map(|line| line.name.len()).max().unwrap_or(0);
     let size = sizes.iter().map(String::len).max().unwrap_or(0);

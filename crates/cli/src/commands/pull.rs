@@ -46,7 +46,7 @@ fn fetch(name: &str, screen: Screen) -> anyhow::Result<ModelFiles> {
     if let Err(error) = &checkpoint {
         screen.remark(&format!("warning: demask cannot run it: {error}"));
     }
-    room.tell(screen);
+    room.report(screen);
     room.warn_of_memory(screen);
     answered(locate(name, Wanted::Model, &hub(), &mut fetching(screen)))
 }

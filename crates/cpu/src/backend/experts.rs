@@ -24,7 +24,7 @@ use crate::{
 /// If the workspace was made for another shape.
 pub(super) fn run((tools, work): Parts<'_>, weights: &ExpertWeights<'_, CpuBackend>, rows: Rows) -> u64 {
     let width = scratch_width(&work.shape);
-    let Workspace { taken, stream, scratch, experts, .. } = work;
+    let Workspace { prepared: taken, stream, scratch, experts, .. } = work;
     let Some(work) = experts else { panic!("a layer of experts in a workspace without room for any") };
     let norm = Norm { weight: weights.norm.as_slice(), epsilon: weights.epsilon };
     let (stream, scratch) = (stream.as_mut_slice::<f32>(), scratch.as_mut_slice::<f32>());
@@ -33,7 +33,7 @@ pub(super) fn run((tools, work): Parts<'_>, weights: &ExpertWeights<'_, CpuBacke
         let pass = Pass { tools, weights, rows: list.len(), hidden: norm.weight.len() };
         tools.normalise(list, norm, stream, scratch, &mut work.normed);
         pass.choose(work, scratch, width);
-        work.order.sort(&work.choices.experts[..list.len() * work.shape.taken]);
+        work.order.sort(&work.choices.experts[..list.len() * work.shape.per_row]);
         tools.clock.time(Part::Linear, || pass.multiply(work));
         pass.sum(work, (scratch, width), (stream, list));
         let bytes = |&expert: &u32| weights.gate_up[expert as usize].bytes() + weights.down[expert as usize].bytes();
@@ -60,7 +60,7 @@ impl Pass<'_> {
         let store = Output::Store { out: &mut *scores, stride: shape.count };
         router.matmul(pool, normed, self.rows, self.weights.router, None, store);
         let rule = Router { rule: self.weights.rule, bias: self.weights.bias.map(super::Vector::as_slice) };
-        let Choices { taken, experts, weights } = choices;
+        let Choices { per_row: taken, experts, weights } = choices;
         let (scores, scratch) = (Shared::new(scores), Shared::new(scratch));
         let (experts, weights) = (Shared::new(experts), Shared::new(weights));
         for_ranges(pool, self.rows, pool.threads(), |part, range| {
@@ -79,7 +79,7 @@ impl Pass<'_> {
     fn multiply(&self, work: &mut ExpertWork) {
         let Tools { pool, linear, .. } = self.tools;
         let ExpertWork { normed, choices, order, gathered, inner, given, .. } = work;
-        let taken = choices.taken;
+        let taken = choices.per_row;
         gather(pool, gathered, order.pairs.len(), |place| normed.floats(order.pairs[place] as usize / taken));
         linear.gate_up_each(pool, gathered, &order.jobs, self.weights.gate_up, inner);
         let (given, hidden, pairs) = (Shared::new(given.as_mut_slice::<f32>()), self.hidden, &order.pairs);
@@ -111,7 +111,7 @@ impl Pass<'_> {
 
     /// Adds to the residual stream what each row was given: by ascending expert, then by the shared one.
     fn sum(&self, work: &ExpertWork, (scratch, width): (&mut [f32], usize), (stream, list): (&mut [f32], &[u32])) {
-        let ExpertWork { choices: Choices { taken, weights, .. }, given, sums, .. } = work;
+        let ExpertWork { choices: Choices { per_row: taken, weights, .. }, given, sums, .. } = work;
         let (given, shared) = (given.as_slice::<f32>(), sums.as_slice::<f32>());
         let (hidden, pool) = (self.hidden, &self.tools.pool);
         let (stream, scratch) = (Shared::new(stream), Shared::new(scratch));

@@ -150,8 +150,8 @@ pub(super) fn qkv(
             continue;
         }
         let wanted = sets.map(|wanted| wanted == set);
-        for first in (0..work.taken.list(set).len()).step_by(CHUNK) {
-            let Workspace { taken, stream, scratch, hidden_input, queries, fresh, adapter, .. } = &mut *work;
+        for first in (0..work.prepared.list(set).len()).step_by(CHUNK) {
+            let Workspace { prepared: taken, stream, scratch, hidden_input, queries, fresh, adapter, .. } = &mut *work;
             let list = taken.list(set);
             let list = &list[first..list.len().min(first + CHUNK)];
             let at = At { layer, list, launch: &taken.launch };
@@ -274,14 +274,24 @@ pub(super) fn select((tools, work): Parts<'_>, layer: usize, weights: &QkvWeight
 
     let norm = Norm { weight: weights.norm.as_slice(), epsilon: weights.epsilon };
     let [_, key, value] = projections(weights);
-    let Workspace { taken, candidates, .. } = &mut *work;
+    let Workspace { prepared: taken, candidates, .. } = &mut *work;
     candidates.clear();
     candidates.extend(taken.launch.probed.iter().map(|&row| Candidate { row, score: 0.0 }));
     roll(&taken.launch, layer, candidates);
     let values = (Drift::Value, Tensor::Value, value, &NONE);
     for (drift, tensor, projection, rotation) in [values, (Drift::Key, Tensor::Key, key, &tools.rotation)] {
-        let Workspace { taken, candidates, compared, places, stream, scratch, fresh, hidden_input, adapter, .. } =
-            &mut *work;
+        let Workspace {
+            prepared: taken,
+            candidates,
+            compared,
+            places,
+            stream,
+            scratch,
+            fresh,
+            hidden_input,
+            adapter,
+            ..
+        } = &mut *work;
         rows_that_compare(&taken.launch, drift, compared, places);
         for (list, places) in compared.chunks(CHUNK).zip(places.chunks(CHUNK)) {
             let scratch = scratch.as_mut_slice::<f32>();
@@ -299,7 +309,7 @@ pub(super) fn select((tools, work): Parts<'_>, layer: usize, weights: &QkvWeight
             store(tools, at, (tensor, fresh), kv);
         }
     }
-    let Workspace { taken, candidates, .. } = work;
+    let Workspace { prepared: taken, candidates, .. } = work;
     choose(&taken.launch, candidates, &mut taken.computed);
 }
 
@@ -341,7 +351,7 @@ fn store(tools: &Tools, at: At<'_>, (tensor, fresh): (Tensor, &[f32]), kv: &mut 
 
 /// Runs [`demask_tensor::Backend::attend`].
 pub(super) fn attend((tools, work): Parts<'_>, layer: usize, rows: Rows, kv: &KvStore) {
-    let Workspace { taken, blocks, queries, attended, shape, .. } = work;
+    let Workspace { prepared: taken, blocks, queries, attended, shape, .. } = work;
     let list = taken.list(rows);
     cut_blocks(&shape.attention, list.iter().map(|&row| taken.segment_of[row as usize]), blocks);
     let launch = &taken.launch;
@@ -369,7 +379,7 @@ pub(super) fn project_add(
     adapter: Option<Lora<'_, CpuBackend>>,
     rows: Rows,
 ) {
-    let Workspace { taken, attended, attended_input, stream, shape, adapter: adapted, .. } = work;
+    let Workspace { prepared: taken, attended, attended_input, stream, shape, adapter: adapted, .. } = work;
     let width = query_width(&shape.attention);
     let attended = attended.as_slice::<f32>();
     for (chunk, list) in taken.list(rows).chunks(CHUNK).enumerate() {
@@ -388,7 +398,7 @@ pub(super) fn project_add(
 
 /// Runs [`demask_tensor::Backend::mlp`].
 pub(super) fn mlp((tools, work): Parts<'_>, weights: &MlpWeights<'_, CpuBackend>, rows: Rows) {
-    let Workspace { taken, hidden_input, ffn_input, stream, scratch, adapter, shape, .. } = work;
+    let Workspace { prepared: taken, hidden_input, ffn_input, stream, scratch, adapter, shape, .. } = work;
     let norm = Norm { weight: weights.norm.as_slice(), epsilon: weights.epsilon };
     for list in taken.list(rows).chunks(CHUNK) {
         tools.normalise(list, norm, stream.as_slice(), scratch.as_mut_slice(), hidden_input);
@@ -414,7 +424,7 @@ pub(super) enum Increments {
 
 /// Runs [`demask_tensor::Backend::hold`] or [`demask_tensor::Backend::settle`].
 pub(super) fn keep_increments((tools, work): Parts<'_>, layer: usize, rows: Rows, kv: &mut KvStore, what: Increments) {
-    let Workspace { taken, marked, stream, shape, .. } = work;
+    let Workspace { prepared: taken, marked, stream, shape, .. } = work;
     let (launch, hidden) = (&taken.launch, shape.hidden);
     let marked = &mut marked[..launch.len()];
     marked.fill(false);

@@ -277,7 +277,7 @@ impl Backend for CpuBackend {
 
     fn begin(&mut self, launch: &Launch, kv: &mut KvStore) {
         let (tools, work) = self.parts();
-        work.taken.take(launch);
+        work.prepared.take(launch);
         kv.begin(&tools.pool, launch);
     }
 
@@ -326,7 +326,7 @@ impl Backend for CpuBackend {
 
     fn head(&mut self, weights: &HeadWeights<'_, Self>, kv: &mut KvStore, out: &mut HeadOutput) {
         let (tools, work) = self.parts();
-        let Workspace { taken, stream, scratch, head, .. } = work;
+        let Workspace { prepared: taken, stream, scratch, head, .. } = work;
         let run = Head {
             isa: tools.isa,
             pool: &tools.pool,
@@ -347,7 +347,7 @@ impl Backend for CpuBackend {
     fn read(&mut self, stage: Stage<'_, Self>, out: &mut Vec<f32>) {
         let (tools, work) = self.parts();
         let hidden = work.shape.hidden;
-        let stream = &work.stream.as_slice::<f32>()[..work.taken.launch.len() * hidden];
+        let stream = &work.stream.as_slice::<f32>()[..work.prepared.launch.len() * hidden];
         out.clear();
         match stage {
             Stage::Residual => out.extend_from_slice(stream),
@@ -357,15 +357,15 @@ impl Backend for CpuBackend {
                     rms_norm(tools.isa, row, weight.as_slice(), epsilon, out);
                 }
             }
-            Stage::Key(layer, kv) => kv.read_rows(&work.taken.launch.slots, layer, Tensor::Key, out),
-            Stage::Value(layer, kv) => kv.read_rows(&work.taken.launch.slots, layer, Tensor::Value, out),
+            Stage::Key(layer, kv) => kv.read_rows(&work.prepared.launch.slots, layer, Tensor::Key, out),
+            Stage::Value(layer, kv) => kv.read_rows(&work.prepared.launch.slots, layer, Tensor::Value, out),
         }
     }
 }
 
 /// Fills the residual stream with rows of the table.
 fn embed(tools: &Tools, work: &mut Workspace, table: &Embedding) -> Result<(), ReadError> {
-    let (hidden, ids) = (work.shape.hidden, &work.taken.launch.ids);
+    let (hidden, ids) = (work.shape.hidden, &work.prepared.launch.ids);
     let row_bytes = hidden * size_of::<f32>();
     let (stream, scratch) = (Shared::new(work.stream.as_mut_slice::<f32>()), Shared::new(work.scratch.as_mut_slice()));
     let failure = OnceLock::new();

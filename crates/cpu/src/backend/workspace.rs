@@ -48,7 +48,7 @@ pub(crate) struct Workspace {
     pub(crate) places: Vec<u32>,
     /// `[rows]`: scratch for sets of rows.
     pub(crate) marked: Vec<bool>,
-    pub(crate) taken: Taken,
+    pub(crate) prepared: PreparedLaunch,
 }
 
 /// Width of all query heads together.
@@ -101,7 +101,7 @@ impl Workspace {
             compared: Vec::with_capacity(shape.rows),
             places: Vec::with_capacity(shape.rows),
             marked: vec![false; shape.rows],
-            taken: Taken::new(shape),
+            prepared: PreparedLaunch::new(shape),
         })
     }
 }
@@ -120,7 +120,7 @@ pub(crate) fn needed(shape: &WorkspaceShape, threads: usize) -> u64 {
 }
 
 /// The launch as it was taken over, and the sets of rows that follow from it.
-pub(crate) struct Taken {
+pub(crate) struct PreparedLaunch {
     pub(crate) launch: Launch,
     /// `[rows]`: all of them.
     identity: Vec<u32>,
@@ -132,7 +132,7 @@ pub(crate) struct Taken {
     pub(crate) adapted: Vec<bool>,
 }
 
-impl Taken {
+impl PreparedLaunch {
     fn new(shape: &WorkspaceShape) -> Self {
         let list = || Vec::with_capacity(shape.rows);
         let mut launch = Launch::default();

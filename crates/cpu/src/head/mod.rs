@@ -4,8 +4,8 @@
 //! probabilities, margin and entropy are made of, the winner of the draw, the best tokens if they are asked for. No logit
 //! is stored. Only what takes all logits of a row at once stores those of some rows at a time, which never leave the
 //! scratch unless asked for: filters (top-k and top-p of the draw), the ranks of given tokens, long lists of best tokens,
-//! and logits themselves ([`Asked::takes_logits`]). Their tiles are then taken from the stored logits by the same code,
-//! and put together in ascending order in either case, so that a row's numbers depend on no other row.
+//! and logits themselves ([`RowRequest::takes_logits`]). Their tiles are then taken from the stored logits by the same
+//! code, and put together in ascending order in either case, so that a row's numbers depend on no other row.
 
 mod draw;
 mod filter;
@@ -26,9 +26,9 @@ use crate::{
     pool::Pool,
 };
 use mark::Marks;
-use row::{Answer, Asked, Stored};
+use row::{Answer, RowRequest, Stored};
 use statistics::TILE;
-use tiles::{Kept, Look, Reduction, Tiles};
+use tiles::{Look, Reduction, TileOutputs, Tiles};
 
 /// Head rows whose logits are stored together: enough to read the head's weights seldom, few enough that the logits of a
 /// large vocabulary take some tens of megabytes.
@@ -74,13 +74,13 @@ pub(crate) fn scratch_bytes(shape: &WorkspaceShape, threads: usize) -> usize {
 /// Bytes of tiles and logits: room for [`STORED`] rows whose logits are stored, and for [`CHUNK`] of which no more than
 /// statistics are kept. What fits of other rows is less than one and more than the other.
 fn memory_bytes(shape: &WorkspaceShape) -> usize {
-    let stored = STORED.min(shape.head_rows) * row_bytes(shape.vocabulary, Kept { draws: true, top: 0 }, true);
-    let listed = row_bytes(shape.vocabulary, Kept { draws: true, top: top::MOST }, false);
-    stored.max(listed).max(CHUNK.min(shape.head_rows) * row_bytes(shape.vocabulary, Kept::default(), false))
+    let stored = STORED.min(shape.head_rows) * row_bytes(shape.vocabulary, TileOutputs { draws: true, top: 0 }, true);
+    let listed = row_bytes(shape.vocabulary, TileOutputs { draws: true, top: top::MOST }, false);
+    stored.max(listed).max(CHUNK.min(shape.head_rows) * row_bytes(shape.vocabulary, TileOutputs::default(), false))
 }
 
 /// Bytes of a row's tiles, and of its logits.
-fn row_bytes(vocabulary: usize, kept: Kept, stored: bool) -> usize {
+fn row_bytes(vocabulary: usize, kept: TileOutputs, stored: bool) -> usize {
     let logits = if stored { vocabulary * size_of::<f32>() } else { 0 };
     vocabulary.div_ceil(TILE) * kept.bytes() + logits
 }
@@ -163,10 +163,13 @@ impl Head<'_> {
 
     /// Number of rows from `first` on that are answered together, of at most `most` rows and bytes; the parts of their
     /// tiles that are kept; and whether that takes their logits.
-    fn next_chunk(&self, first: usize, (most, bytes): (usize, usize)) -> (usize, Kept, bool) {
+    fn next_chunk(&self, first: usize, (most, bytes): (usize, usize)) -> (usize, TileOutputs, bool) {
         let rows = first..self.launch.rows.len().min(first + most);
-        let stored = rows.clone().any(|row| self.asked(row).takes_logits());
-        let kept = rows.clone().map(|row| self.asked(row).kept(stored)).fold(Kept::default(), Kept::and);
+        let stored = rows.clone().any(|row| self.row_request(row).takes_logits());
+        let kept = rows
+            .clone()
+            .map(|row| self.row_request(row).tile_outputs(stored))
+            .fold(TileOutputs::default(), TileOutputs::and);
         let fit = bytes / row_bytes(self.weight.rows(), kept, stored);
         (rows.len().min(if stored { fit.min(STORED) } else { fit }), kept, stored)
     }
@@ -181,9 +184,9 @@ impl Head<'_> {
     }
 
     /// Request of a head row.
-    fn asked(&self, row: usize) -> Asked<'_> {
+    fn row_request(&self, row: usize) -> RowRequest<'_> {
         let HeadRow { request, key, .. } = self.launch.rows[row];
-        Asked { request: self.request(request), key, vocabulary: self.weight.rows() }
+        RowRequest { request: self.request(request), key, vocabulary: self.weight.rows() }
     }
 
     /// Finds each row's parts of the lists, and makes room for all.
@@ -299,8 +302,8 @@ impl Head<'_> {
 
     #[inline(always)]
     fn look<'c>(&'c self, chunk: &'c Chunk<'_>, row: usize) -> Look<'c> {
-        let asked = self.asked(chunk.first + row);
-        asked.look(&chunk.marks[row], asked.kept(chunk.stored))
+        let asked = self.row_request(chunk.first + row);
+        asked.look(&chunk.marks[row], asked.tile_outputs(chunk.stored))
     }
 
     /// Answers the rows of a chunk.
@@ -319,7 +322,7 @@ impl Head<'_> {
             // SAFETY: the part is this task's alone.
             let order = unsafe { &mut orders.row(part, 1)[0] };
             for index in range {
-                let asked = self.asked(chunk.first + index);
+                let asked = self.row_request(chunk.first + index);
                 let Place { top, judged, .. } = chunk.places[index];
                 let judged = judged..judged + asked.request.score_width;
                 // SAFETY: rows have parts of their own, and each row is in one range.

@@ -7,7 +7,7 @@ use super::{
     filter::{self, Scaled},
     mark::{Mark, Marks},
     statistics::Statistics,
-    tiles::{Kept, Look, Tiles},
+    tiles::{Look, TileOutputs, Tiles},
     top,
 };
 use crate::isa::Isa;
@@ -23,13 +23,13 @@ pub(super) struct Answer {
 
 /// Request of a row, and the key of its noise.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct RowRequest<'a> {
     pub(super) request: &'a HeadRequest,
     pub(super) key: u64,
     pub(super) vocabulary: usize,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RowRequest<'a> {
     /// Reports whether the answer takes all logits of the row at once: for a filter, whose tokens are not known before
     /// all are sorted; for the rank of given tokens; for a long list of best ones; and for the logits themselves.
     pub(super) fn takes_logits(&self) -> bool {
@@ -58,15 +58,15 @@ impl<'a> Asked<'a> {
     }
 
     /// Parts of each tile that are kept, with `stored` logits or without.
-    pub(super) fn kept(&self, stored: bool) -> Kept {
+    pub(super) fn tile_outputs(&self, stored: bool) -> TileOutputs {
         let top = if stored { 0 } else { self.request.top };
-        Kept { draws: self.is_drawn_from_tiles(), top }
+        TileOutputs { draws: self.is_drawn_from_tiles(), top }
     }
 
     /// Values that are looked for in each tile.
     // Inlined, so that they stay in registers where each row of a task looks for a few.
     #[inline(always)]
-    pub(super) fn look(&self, marks: &'a Marks, kept: Kept) -> Look<'a> {
+    pub(super) fn look(&self, marks: &'a Marks, kept: TileOutputs) -> Look<'a> {
         let HeadRequest { banned, zero_confidence, .. } = self.request;
         Look {
             banned,
@@ -108,15 +108,15 @@ impl<'a> Asked<'a> {
         if let Some(stored) = stored {
             return stored.answer(isa, self, (drawn, whole), top);
         }
-        top::join(statistics, lists, tiles.kept.top, top);
+        top::join(statistics, lists, tiles.outputs.top, top);
         for (_, logit) in top.iter_mut() {
             *logit = whole.probability(*logit);
         }
-        self.told(drawn, &whole)
+        self.answer_of(drawn, &whole)
     }
 
     /// The answer, of a token and a distribution.
-    fn told(&self, drawn: Drawn, distribution: &Distribution<'_>) -> Answer {
+    fn answer_of(&self, drawn: Drawn, distribution: &Distribution<'_>) -> Answer {
         let HeadRequest { zero_confidence, margin, entropy, .. } = self.request;
         let Distribution { statistics, inverse, .. } = distribution;
         Answer {
@@ -150,7 +150,7 @@ impl Stored<'_> {
     fn answer(
         mut self,
         isa: Isa,
-        asked: &Asked<'_>,
+        asked: &RowRequest<'_>,
         (mut drawn, whole): (Drawn, Distribution<'_>),
         top: &mut [(u32, f32)],
     ) -> Answer {
@@ -187,7 +187,7 @@ impl Stored<'_> {
             whole
         };
         distribution.top(values, top);
-        asked.told(drawn, &distribution)
+        asked.answer_of(drawn, &distribution)
     }
 
     fn strike(&mut self, tokens: &[u32]) {

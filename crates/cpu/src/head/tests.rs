@@ -11,7 +11,7 @@ type Answered = (Answer, Vec<(u32, f32)>, Vec<TokenScore>);
 /// Answers one row of logits, and its lists: from its logits, and if these need not be stored from its tiles alone.
 fn answer(isa: Isa, logits: &[f32], request: &HeadRequest, judge: &[u32]) -> Answered {
     let stored = answer_from(isa, logits, request, judge, true);
-    if !(Asked { request, key: 77, vocabulary: logits.len() }).takes_logits() {
+    if !(RowRequest { request, key: 77, vocabulary: logits.len() }).takes_logits() {
         assert_eq!(answer_from(isa, logits, request, judge, false), stored);
     }
     stored
@@ -25,8 +25,8 @@ fn answer_from(isa: Isa, logits: &[f32], request: &HeadRequest, judge: &[u32], s
     }
     let mut top = vec![(9, 9.0); request.top];
     let mut judged = vec![TokenScore::NONE; judge.len()];
-    let asked = Asked { request, key: 77, vocabulary };
-    let (kept, marks) = (asked.kept(stored), Marks::default());
+    let asked = RowRequest { request, key: 77, vocabulary };
+    let (kept, marks) = (asked.tile_outputs(stored), Marks::default());
     let mut memory = vec![f32::NAN; row_bytes(vocabulary, kept, false) / size_of::<f32>()];
     let (mut tiles, rest) = Tiles::split(&mut memory, kept, 1, vocabulary.div_ceil(TILE));
     assert!(rest.is_empty());
@@ -251,7 +251,7 @@ fn tiles_of_a_product_and_stored_logits_give_the_same_bits() {
                 top: [0, 1, top::MOST, 3][row / 2 % 4],
                 ..HeadRequest::default()
             };
-            let asked = |request: &HeadRequest| Asked { request, key: 3, vocabulary }.takes_logits();
+            let asked = |request: &HeadRequest| RowRequest { request, key: 3, vocabulary }.takes_logits();
             assert!((0..rows).all(|row| !asked(&plain(row))));
             let with_logits = |row: usize| HeadRequest { logits: true, ..plain(row) };
             let found = answers_of(&linear, 1, vocabulary, (0..rows).map(plain).collect());
@@ -290,7 +290,7 @@ fn a_guide_with_fewer_tokens_does_not_take_dreams_head_off_the_way_that_stores_n
         for temperature in [0.0, 1.5] {
             let [fast, slow] = [true, false].map(|limited| {
                 let requests: Vec<_> = (0..40).map(|row| asks(limited, temperature, row)).collect();
-                let stored = |request| Asked { request, key: 3, vocabulary }.takes_logits();
+                let stored = |request| RowRequest { request, key: 3, vocabulary }.takes_logits();
                 assert!(!requests.iter().any(stored));
                 answers_of(&linear, 2, vocabulary, requests)
             });

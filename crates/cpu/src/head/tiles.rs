@@ -14,14 +14,14 @@ use crate::elementwise::{Lanes, Operation, Shared};
 
 /// Parts that are kept beside statistics: as many as the row of a chunk with the largest request needs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct TileOutputs {
     /// Winners of the draw.
     pub(super) draws: bool,
     /// Number of best tokens.
     pub(super) top: usize,
 }
 
-impl Kept {
+impl TileOutputs {
     /// Joins the parts of rows that may need either.
     pub(super) fn and(self, other: Self) -> Self {
         Self { draws: self.draws || other.draws, top: self.top.max(other.top) }
@@ -39,7 +39,7 @@ impl Kept {
 
 /// The tiles of some rows, all in ascending order.
 pub(super) struct Tiles<'m> {
-    pub(super) kept: Kept,
+    pub(super) outputs: TileOutputs,
     /// Tiles of a row.
     per_row: usize,
     /// `[rows, per_row]`.
@@ -52,17 +52,22 @@ pub(super) struct Tiles<'m> {
 
 impl<'m> Tiles<'m> {
     /// Room for `rows` rows, and the memory after them.
-    pub(super) fn split(memory: &'m mut [f32], kept: Kept, rows: usize, per_row: usize) -> (Self, &'m mut [f32]) {
+    pub(super) fn split(
+        memory: &'m mut [f32],
+        kept: TileOutputs,
+        rows: usize,
+        per_row: usize,
+    ) -> (Self, &'m mut [f32]) {
         let (statistics, memory) = cut(memory, rows * per_row);
         let (draws, memory) = cut(memory, rows * per_row * kept.winners());
         let (lists, memory) = cut(memory, rows * per_row * kept.top);
-        (Self { kept, per_row, statistics, draws, lists }, memory)
+        (Self { outputs: kept, per_row, statistics, draws, lists }, memory)
     }
 
     /// Lets many tasks write.
     pub(super) fn writer(&mut self) -> Writer<'_> {
         Writer {
-            kept: self.kept,
+            outputs: self.outputs,
             per_row: self.per_row,
             statistics: Shared::new(self.statistics),
             draws: Shared::new(self.draws),
@@ -73,8 +78,8 @@ impl<'m> Tiles<'m> {
     /// The tiles of one row: statistics, winners, lists.
     pub(super) fn row(&self, row: usize) -> (&[Statistics], &[Drawn], &[Best]) {
         let (start, end) = (row * self.per_row, (row + 1) * self.per_row);
-        let Kept { top, .. } = self.kept;
-        let draws = self.kept.winners();
+        let TileOutputs { top, .. } = self.outputs;
+        let draws = self.outputs.winners();
         (&self.statistics[start..end], &self.draws[start * draws..end * draws], &self.lists[start * top..end * top])
     }
 }
@@ -92,7 +97,7 @@ fn cut<T: Number>(memory: &mut [f32], count: usize) -> (&mut [T], &mut [f32]) {
 
 /// Tiles that many tasks write.
 pub(super) struct Writer<'a> {
-    kept: Kept,
+    outputs: TileOutputs,
     per_row: usize,
     statistics: Shared<'a, Statistics>,
     draws: Shared<'a, Drawn>,
@@ -192,7 +197,7 @@ impl Writer<'_> {
             }
             self.statistics.row(tile, 1)[0] = statistics;
             if look.top > 0 {
-                let list = &mut self.lists.row(tile, self.kept.top)[..look.top];
+                let list = &mut self.lists.row(tile, self.outputs.top)[..look.top];
                 top::list_tile::<L>(listed, (first, vocabulary), (look.listed, list));
             }
         }

@@ -36,7 +36,7 @@ fn shares_are_of_the_chosen_and_one_alone_is_everything() {
 fn groups_are_worth_their_two_best_and_a_bias_weighs_nothing() {
     let rule = RouterRule {
         score: Score::Sigmoid,
-        groups: Some(ExpertGroups { count: 3, kept: 1 }),
+        groups: Some(ExpertGroups { count: 3, selected: 1 }),
         share: Share::Whole,
         scale: 1.0,
     };

@@ -4,7 +4,7 @@ use demask_cpu::{CpuBackend, CpuOptions, isa::Isa, linear::Activations};
 use demask_step::{Drift, HeadRequest, Sampling};
 use demask_tensor::{
     AttentionShape, Backend, Dtype, HeadOutput, HeadRow, HeadWeights, Launch, MlpWeights, PAGE, PageKind, ProbeLaunch,
-    QkvRows, QkvWeights, Rows, Segment, TensorView, WorkspaceShape,
+    QkvRows, QkvWeights, RowSegment, Rows, TensorView, WorkspaceShape,
 };
 use demask_testkit::naive::{
     linear::rounded,
@@ -211,7 +211,7 @@ pub fn push_rows(launch: &mut Launch, pages: &[u32], rows: &[(usize, u32)], mask
         launch.limits.push(mask(position) as u32);
     }
     let table = table..launch.tables.len() as u32;
-    launch.segments.push(Segment { rows: first..launch.len() as u32, table });
+    launch.segments.push(RowSegment { rows: first..launch.len() as u32, table });
     first
 }
 

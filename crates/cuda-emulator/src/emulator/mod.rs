@@ -193,7 +193,7 @@ impl Emulator {
     }
 
     /// Returns the error that occurred since the last call, if any.
-    fn told(state: &mut State) -> Result<(), GpuError> {
+    fn last_error(state: &mut State) -> Result<(), GpuError> {
         match state.failure.take() {
             Some(failure) => Err(failure),
             None => state.memory.check_zones(),
@@ -245,7 +245,7 @@ impl Gpu for Emulator {
 
     unsafe fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), GpuError> {
         let mut state = self.not_recorded("download")?;
-        Self::told(&mut state)?;
+        Self::last_error(&mut state)?;
         state.memory.read(from, bytes)
     }
 
@@ -267,7 +267,7 @@ impl Gpu for Emulator {
 
     fn wait(&self) -> Result<(), GpuError> {
         let mut state = self.not_recorded("wait")?;
-        Self::told(&mut state)
+        Self::last_error(&mut state)
     }
 
     fn record(&self, work: &mut dyn FnMut() -> Result<(), GpuError>) -> Result<Option<Recording>, GpuError> {

@@ -35,13 +35,13 @@ struct Commands {
 }
 
 /// An argument whose bytes were kept.
-struct Kept<'a> {
+struct KeptArgument<'a> {
     name: &'static str,
     words: &'a [u64],
 }
 
 // SAFETY: the bytes are those of an argument of this name, as they were given.
-unsafe impl Argument for Kept<'_> {
+unsafe impl Argument for KeptArgument<'_> {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -72,7 +72,8 @@ impl Commands {
     /// The targets of the arguments are there until the work is done.
     unsafe fn launch<G: Gpu>(&self, gpu: &G) -> Result<(), GpuError> {
         for command in &self.commands {
-            let argument = Kept { name: command.argument, words: &self.words[command.start..][..command.words] };
+            let argument =
+                KeptArgument { name: command.argument, words: &self.words[command.start..][..command.words] };
             // SAFETY: as our caller promises.
             unsafe { gpu.launch(command.kernel.0, command.kernel.1, &argument)? }
         }

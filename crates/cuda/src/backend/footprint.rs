@@ -5,14 +5,14 @@ use demask_tensor::{AttentionShape, Dtype, PageKind, WorkspaceShape};
 use super::{
     CudaOptions,
     pages::Layout,
-    weights::{Kept, table_dtype},
+    weights::{MatrixFormat, table_dtype},
     workspace,
 };
 
 /// Bytes that the backend of these options takes; as many as there can be where a number has no room.
 impl CudaOptions {
     fn kept_bytes(self, stored: [Dtype; 2], rows: usize, columns: usize) -> u64 {
-        let kept = Kept::of(stored, self.dtype, self.quantisation);
+        let kept = MatrixFormat::of(stored, self.dtype, self.quantisation);
         kept.bytes(rows, columns).map_or(u64::MAX, |bytes| bytes as u64)
     }
 
@@ -23,7 +23,7 @@ impl CudaOptions {
 
     /// Name of the format, in a word, in which matrices are kept that are stored in these types and packed together.
     pub fn matrix_format(&self, stored: [Dtype; 2]) -> String {
-        Kept::of(stored, self.dtype, self.quantisation).to_string()
+        MatrixFormat::of(stored, self.dtype, self.quantisation).to_string()
     }
 
     /// Packed gate and up projections, both `[rows, columns]`, that are stored in two types, exactly.
@@ -33,7 +33,7 @@ impl CudaOptions {
 
     /// A matrix that scores experts, `[rows, columns]`, exactly.
     pub fn router_bytes(&self, rows: usize, columns: usize) -> u64 {
-        Kept::F32.bytes(rows, columns).map_or(u64::MAX, |bytes| bytes as u64)
+        MatrixFormat::F32.bytes(rows, columns).map_or(u64::MAX, |bytes| bytes as u64)
     }
 
     /// An embedding table that is stored in a type, exactly.

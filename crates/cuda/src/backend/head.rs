@@ -35,7 +35,7 @@ impl<G: Gpu> Step<'_, G> {
         kv: &Pages<G>,
         out: &mut HeadOutput,
     ) -> Result<(), Failure> {
-        let asked = &self.work.taken.asked;
+        let asked = &self.work.packed.row_requests;
         let rows = asked.len();
         let (top, judged) = (asked.iter().map(|row| row.top).sum(), asked.iter().map(|row| row.judged).sum());
         let logits = asked.iter().any(|row| row.logits);
@@ -56,7 +56,7 @@ impl<G: Gpu> Step<'_, G> {
     /// Logits of head rows.
     fn compute_logits(&mut self, weights: &HeadWeights<'_, CudaBackend<G>>, kv: &Pages<G>, first: usize, count: usize) {
         let args = HeadInputArgs {
-            rows: self.array(self.work.taken.head_rows),
+            rows: self.array(self.work.packed.head_rows),
             count: self.count_at(Count::Head),
             stream: self.work.stream.address(),
             weight: weights.norm.address(),
@@ -82,10 +82,10 @@ impl<G: Gpu> Step<'_, G> {
     fn answer(&mut self, answers: &Answers, first: usize, count: usize) {
         let out = |at: usize| self.work.answers.address().offset(at);
         let args = HeadAnswerArgs {
-            rows: self.array(self.work.taken.head_rows),
+            rows: self.array(self.work.packed.head_rows),
             count: self.count_at(Count::Head),
-            requests: self.array(self.work.taken.requests),
-            lists: self.array(self.work.taken.lists),
+            requests: self.array(self.work.packed.requests),
+            lists: self.array(self.work.packed.lists),
             logits: self.work.logits.address(),
             scratch: self.work.scratch.address(),
             tokens: out(answers.tokens),
@@ -105,7 +105,7 @@ impl<G: Gpu> Step<'_, G> {
         self.queue.flush();
         let row_bytes = self.work.shape.vocabulary * size_of::<f32>();
         let mut bytes = vec![0; row_bytes];
-        for row in rows.clone().filter(|&row| self.work.taken.asked[row].logits) {
+        for row in rows.clone().filter(|&row| self.work.packed.row_requests[row].logits) {
             self.work.logits.download((row - rows.start) * row_bytes, &mut bytes)?;
             out.logits.extend(bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)));
         }
@@ -122,7 +122,7 @@ impl<G: Gpu> Step<'_, G> {
             u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
         };
         let float = |at: usize| f32::from_bits(word(at));
-        let asked = &work.taken.asked;
+        let asked = &work.packed.row_requests;
         let (margins, entropies) = (asked.iter().any(|row| row.margin), asked.iter().any(|row| row.entropy));
         let (mut top, mut judged) = (answers.top, answers.judged);
         for (index, row) in asked.iter().enumerate() {

@@ -91,7 +91,7 @@ impl Count {
 }
 
 /// The bytes of a launch, and where things are in them.
-pub(super) struct Taken {
+pub(super) struct PackedLaunch {
     bytes: Vec<u8>,
     /// Chunks of as many rows as there can be.
     chunks: usize,
@@ -121,7 +121,7 @@ pub(super) struct Taken {
     /// Keys that the row with the most of them sees.
     pub(super) keys: usize,
     /// Requests of the head rows.
-    pub(super) asked: Vec<Asked>,
+    pub(super) row_requests: Vec<HeadRowRequest>,
     /// Slots of the rows.
     pub(super) row_slots: Vec<u32>,
     /// Scratch.
@@ -130,7 +130,7 @@ pub(super) struct Taken {
 
 /// Request of a head row beside its token and the token's probability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Asked {
+pub(super) struct HeadRowRequest {
     pub(super) margin: bool,
     pub(super) entropy: bool,
     pub(super) logits: bool,
@@ -138,7 +138,7 @@ pub(super) struct Asked {
     pub(super) judged: usize,
 }
 
-impl Taken {
+impl PackedLaunch {
     /// Creates the lists of launches of up to this many rows.
     pub(super) fn new(rows: usize) -> Self {
         let none = Array::default();
@@ -167,7 +167,7 @@ impl Taken {
             lists: none,
             rolls: false,
             keys: 0,
-            asked: Vec::new(),
+            row_requests: Vec::new(),
             row_slots: Vec::new(),
             rows: Vec::new(),
         }
@@ -290,16 +290,16 @@ impl Taken {
     /// Appends the head rows, their requests, and all tokens that these name. Tokens to judge come first, so that a
     /// row's are at the same place in this list and among the answers.
     fn take_head(&mut self, head: &HeadLaunch) {
-        self.asked.clear();
+        self.row_requests.clear();
         let (mut next_top, mut next_judged) = (0, 0);
-        let Self { bytes, asked, rows: blends, .. } = self;
+        let Self { bytes, row_requests: asked, rows: blends, .. } = self;
         blends.clear();
         blends.resize(head.rows.len(), NO_ROW);
         (0..).zip(&head.blends).for_each(|(index, blend)| blends[blend.head_row as usize] = index);
         let rows = head.rows.iter().zip(&*blends).map(|(row, &blend)| {
             let request = &head.requests[row.request as usize];
             let HeadRequest { margin, entropy, logits, top, score_width: judge_width, .. } = *request;
-            asked.push(Asked { margin, entropy, logits, top, judged: judge_width });
+            asked.push(HeadRowRequest { margin, entropy, logits, top, judged: judge_width });
             let (own_top, own_judged) = (next_top, next_judged);
             (next_top, next_judged) = (next_top + top as u32, next_judged + judge_width as u32);
             let blend = head.blends.get(blend as usize);

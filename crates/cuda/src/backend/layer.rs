@@ -119,7 +119,7 @@ impl<G: Gpu> Step<'_, G> {
 
     /// Live rows.
     pub(super) fn rows(&self) -> usize {
-        self.work.taken.count(Count::Live)
+        self.work.packed.count(Count::Live)
     }
 
     /// Adds launches of a kind whose time is told apart.
@@ -136,7 +136,7 @@ impl<G: Gpu> Step<'_, G> {
 
     /// The chunks of `counted` rows that are listed at `rows`.
     fn chunks(&self, rows: Address, counted: Count) -> Chunks {
-        let taken = &self.work.taken;
+        let taken = &self.work.packed;
         let room = match taken.count(counted) {
             0 => 0,
             count => bucket(count),
@@ -150,7 +150,7 @@ impl<G: Gpu> Step<'_, G> {
 
     /// Copies slots, then pages, as the launch says.
     pub(super) fn copy(&mut self, kv: &Pages<G>) {
-        let taken = &self.work.taken;
+        let taken = &self.work.packed;
         let (keeps, pages) = (taken.count(Count::Keeps), taken.count(Count::Copies));
         let (store, layers, element) = (kv.store(), kv.layout.layers, self.dtype.size() as u32);
         let (kept, copied) = (self.array(taken.keeps), self.array(taken.copies));
@@ -167,7 +167,7 @@ impl<G: Gpu> Step<'_, G> {
     pub(super) fn embed(&mut self, table: &Embedding<G>) {
         let args = EmbedArgs {
             table: table.address(),
-            ids: self.array(self.work.taken.ids),
+            ids: self.array(self.work.packed.ids),
             count: self.count_at(Count::Live),
             stream: self.work.stream.address(),
             hidden: table.hidden() as u32,
@@ -247,7 +247,7 @@ impl<G: Gpu> Step<'_, G> {
             let mut product = Product::new(End::Store, weight, input, chunk);
             for which in first..3 {
                 let Projection { weight: other, bias, .. } = projections[which];
-                if left[which] && other.kept() == weight.kept() {
+                if left[which] && other.format() == weight.format() {
                     left[which] = false;
                     product.add(other.part(bias, self.work.projected[which].address(), other.rows()));
                 }
@@ -266,8 +266,8 @@ impl<G: Gpu> Step<'_, G> {
             norm: finish.norm.map_or(Address::NULL, Vector::address),
             cos: rotation.cos.address(),
             sin: rotation.sin.address(),
-            positions: self.array(self.work.taken.positions),
-            slots: self.array(self.work.taken.slots),
+            positions: self.array(self.work.packed.positions),
+            slots: self.array(self.work.packed.slots),
             out: self.work.queries.address(),
             store: kv.store(),
             heads: (if finish.projection == QUERY { shape.heads } else { shape.kv_heads }) as u32,
@@ -283,12 +283,12 @@ impl<G: Gpu> Step<'_, G> {
     /// See [`demask_tensor::Backend::select`].
     pub(super) fn select(&mut self, layer: usize, weights: &QkvWeights<'_, CudaBackend<G>>, kv: &Pages<G>) {
         *self.marked = None;
-        if self.work.taken.rolls {
+        if self.work.packed.rolls {
             self.roll(layer);
         }
         let projections = projections(weights);
         for (index, which, counted) in [(0, VALUE, Count::Values), (1, KEY, Count::Keys)] {
-            let array = self.work.taken.compared[index];
+            let array = self.work.packed.compared[index];
             for chunk in self.chunks(self.array(array), counted) {
                 self.normalise(chunk, (weights.norm, weights.epsilon));
                 self.project(&projections, std::array::from_fn(|other| other == which), chunk);
@@ -304,7 +304,7 @@ impl<G: Gpu> Step<'_, G> {
     }
 
     fn roll(&mut self, layer: usize) {
-        let taken = &self.work.taken;
+        let taken = &self.work.packed;
         let args = RollArgs {
             probes: self.array(taken.probes),
             count: self.count_at(Count::Probes),
@@ -321,9 +321,9 @@ impl<G: Gpu> Step<'_, G> {
         let which = [VALUE, KEY][index];
         let args = CompareArgs {
             list: chunk.list,
-            places: self.array(self.work.taken.places[index]).offset(chunk.first * size_of::<u32>()),
+            places: self.array(self.work.packed.places[index]).offset(chunk.first * size_of::<u32>()),
             fresh: self.work.projected[which].address(),
-            slots: self.array(self.work.taken.slots),
+            slots: self.array(self.work.packed.slots),
             scores: self.work.scores.address(),
             store: kv.store(),
             layer: layer as u32,
@@ -333,7 +333,7 @@ impl<G: Gpu> Step<'_, G> {
     }
 
     fn choose(&mut self) {
-        let taken = &self.work.taken;
+        let taken = &self.work.packed;
         let args = ChooseArgs {
             fixed: self.whole(Rows::Fixed),
             probes: self.array(taken.probes),
@@ -389,7 +389,7 @@ impl<G: Gpu> Step<'_, G> {
         IncrementArgs {
             list,
             flags: self.work.flags(),
-            slots: self.array(self.work.taken.slots),
+            slots: self.array(self.work.packed.slots),
             stream: self.work.stream.address(),
             store: kv.store(),
             layer: layer as u32,
@@ -398,12 +398,12 @@ impl<G: Gpu> Step<'_, G> {
     }
 
     fn held(&self) -> List {
-        List { rows: self.array(self.work.taken.held), count: self.count_at(Count::Held) }
+        List { rows: self.array(self.work.packed.held), count: self.count_at(Count::Held) }
     }
 
     /// See [`demask_tensor::Backend::hold`].
     pub(super) fn hold(&mut self, layer: usize, rows: Rows, kv: &Pages<G>) {
-        let held = self.work.taken.count(Count::Held);
+        let held = self.work.packed.count(Count::Held);
         if held > 0 {
             self.mark(rows);
             let args = self.increments(self.held(), layer, kv);
@@ -414,7 +414,7 @@ impl<G: Gpu> Step<'_, G> {
     /// See [`demask_tensor::Backend::settle`].
     pub(super) fn settle(&mut self, layer: usize, rows: Rows, kv: &Pages<G>) {
         self.mark(rows);
-        let held = self.work.taken.count(Count::Held);
+        let held = self.work.packed.count(Count::Held);
         if held > 0 {
             let args = self.increments(self.held(), layer, kv);
             self.queue.push(partial::settle_held(bucket(held)), &args);

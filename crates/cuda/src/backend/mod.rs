@@ -36,7 +36,7 @@ use memory::{Buffer, Meter};
 use pages::Layout;
 pub use pages::Pages;
 pub use shapes::Unfit;
-use weights::Kept;
+use weights::MatrixFormat;
 pub use weights::{Embedding, Matrix, Vector};
 use workspace::Workspace;
 
@@ -184,7 +184,7 @@ impl<G: Gpu> CudaBackend<G> {
     fn read_store(&mut self, kv: &Pages<G>, layer: usize, value: bool) -> Option<Vec<f32>> {
         let step = self.step()?;
         step.queue.flush();
-        let slots = &step.work.taken.row_slots;
+        let slots = &step.work.packed.row_slots;
         let read = kv.read_rows(slots, layer, value);
         self.keep(read)
     }
@@ -216,7 +216,7 @@ impl<G: Gpu> Backend for CudaBackend<G> {
     fn pack<'a>(&self, weight: impl Into<StoredTensor<'a>>) -> Result<Matrix<G>, PackError> {
         let weight = weight.into();
         let CudaOptions { dtype, quantisation } = self.options;
-        Matrix::new(&self.gpu, Kept::of([weight.dtype(); 2], dtype, quantisation), weight)
+        Matrix::new(&self.gpu, MatrixFormat::of([weight.dtype(); 2], dtype, quantisation), weight)
     }
 
     fn pack_gate_up<'a>(
@@ -226,11 +226,11 @@ impl<G: Gpu> Backend for CudaBackend<G> {
     ) -> Result<Matrix<G>, PackError> {
         let (gate, up) = (gate.into(), up.into());
         let CudaOptions { dtype, quantisation } = self.options;
-        Matrix::gate_up(&self.gpu, Kept::of([gate.dtype(), up.dtype()], dtype, quantisation), [gate, up])
+        Matrix::gate_up(&self.gpu, MatrixFormat::of([gate.dtype(), up.dtype()], dtype, quantisation), [gate, up])
     }
 
     fn pack_router<'a>(&self, weight: impl Into<StoredTensor<'a>>) -> Result<Matrix<G>, PackError> {
-        Matrix::new(&self.gpu, Kept::F32, weight.into())
+        Matrix::new(&self.gpu, MatrixFormat::F32, weight.into())
     }
 
     fn pack_embedding<'a>(&self, table: impl Into<StoredTensor<'a>>) -> Result<Embedding<G>, PackError> {
@@ -250,11 +250,11 @@ impl<G: Gpu> Backend for CudaBackend<G> {
     }
 
     fn matrix_format(&self, matrix: &Matrix<G>) -> String {
-        matrix.kept().to_string()
+        matrix.format().to_string()
     }
 
     fn gate_up_format(&self, matrix: &Matrix<G>) -> String {
-        matrix.kept().to_string()
+        matrix.format().to_string()
     }
 
     fn embedding_bytes(&self, table: &Embedding<G>) -> usize {
@@ -339,7 +339,7 @@ impl<G: Gpu> Backend for CudaBackend<G> {
         let gpu = Arc::clone(&self.gpu);
         let Some(step) = &mut self.step() else { return };
         step.queue.begin();
-        step.work.taken.take(launch);
+        step.work.packed.take(launch);
         let uploaded = step.work.upload_launch(&gpu);
         if self.keep(uploaded).is_some()
             && let Some(mut step) = self.step()

@@ -7,7 +7,7 @@ use super::{
     launch::{Count, bucket},
     layer::{Chunk, Step},
     pages::Pages,
-    weights::{Kept, Matrix},
+    weights::{Matrix, MatrixFormat},
     workspace::{padded, query_width},
 };
 use crate::{
@@ -25,21 +25,21 @@ pub(super) fn element(dtype: Dtype) -> Element {
 }
 
 /// The product of inputs of a type with weights that are kept in something.
-pub(super) fn kind(kept: Kept, dtype: Dtype) -> gemm::Product {
-    match (kept, dtype) {
-        (Kept::F32, _) => gemm::Product::F32,
-        (Kept::Bf16, _) => gemm::Product::Bf16,
-        (Kept::Integers(Quantisation::Q8), Dtype::F32) => gemm::Product::Q8F32,
-        (Kept::Integers(Quantisation::Q8), _) => gemm::Product::Q8,
-        (Kept::Integers(Quantisation::Q4), Dtype::F32) => gemm::Product::Q4F32,
-        (Kept::Integers(Quantisation::Q4), _) => gemm::Product::Q4,
+pub(super) fn kind(format: MatrixFormat, dtype: Dtype) -> gemm::Product {
+    match (format, dtype) {
+        (MatrixFormat::F32, _) => gemm::Product::F32,
+        (MatrixFormat::Bf16, _) => gemm::Product::Bf16,
+        (MatrixFormat::Integers(Quantisation::Q8), Dtype::F32) => gemm::Product::Q8F32,
+        (MatrixFormat::Integers(Quantisation::Q8), _) => gemm::Product::Q8,
+        (MatrixFormat::Integers(Quantisation::Q4), Dtype::F32) => gemm::Product::Q4F32,
+        (MatrixFormat::Integers(Quantisation::Q4), _) => gemm::Product::Q4,
     }
 }
 
 /// A product of a chunk with up to three matrices.
 pub(super) struct Product {
     end: End,
-    kept: Kept,
+    format: MatrixFormat,
     args: GemmArgs,
 }
 
@@ -63,7 +63,7 @@ impl Product {
             first: 0,
             rows: chunk.rows as u32,
         };
-        Self { end, kept: weight.kept(), args }
+        Self { end, format: weight.format(), args }
     }
 
     /// Adds a matrix.
@@ -81,16 +81,16 @@ impl Product {
 impl<G: Gpu> Step<'_, G> {
     /// Adds a product.
     pub(super) fn multiply(&mut self, product: &Product) {
-        let Product { end, kept, args } = product;
+        let Product { end, format, args } = product;
         let columns = args.part.map(|part| part.columns);
         let kernel =
-            gemm::choose(&self.limits, (kind(*kept, self.dtype), *end), &columns[..args.parts as usize], args.rows);
+            gemm::choose(&self.limits, (kind(*format, self.dtype), *end), &columns[..args.parts as usize], args.rows);
         self.queue.push(kernel, args);
     }
 
     /// The ways in which a set of rows can be attended, the one that steps take first; none for no rows.
     pub(super) fn ways(&self, rows: Rows) -> impl Iterator<Item = Attention> + use<G> {
-        let count = self.work.taken.count(Count::of(rows));
+        let count = self.work.packed.count(Count::of(rows));
         let (shape, room) = (self.work.shape.attention, self.work.partial.bytes() / size_of::<f32>());
         let size = (bucket(count) as u32, self.spans());
         attention::ways(&self.limits, element(self.dtype), &shape, size, room).take(if count == 0 { 0 } else { 2 })
@@ -98,7 +98,7 @@ impl<G: Gpu> Step<'_, G> {
 
     /// Spans that any row sees.
     fn spans(&self) -> u32 {
-        attention::spans(self.work.taken.keys).next_power_of_two()
+        attention::spans(self.work.packed.keys).next_power_of_two()
     }
 
     /// See [`demask_tensor::Backend::attend`].
@@ -110,7 +110,7 @@ impl<G: Gpu> Step<'_, G> {
 
     /// Runs attention in one of the [ways](Self::ways).
     pub(super) fn attend_by(&mut self, way: Attention, layer: usize, rows: Rows, kv: &Pages<G>) {
-        let taken = &self.work.taken;
+        let taken = &self.work.packed;
         let shape = self.work.shape.attention;
         let args = AttendArgs {
             list: self.whole(rows),

@@ -4,7 +4,7 @@ use std::{
 };
 
 use demask_step::{DeviceMemory, HeadRequest};
-use demask_tensor::{HeadRow, PAGE, Segment, TensorView};
+use demask_tensor::{HeadRow, PAGE, RowSegment, TensorView};
 
 use super::*;
 use crate::{
@@ -77,7 +77,7 @@ impl Model {
             positions: (0..rows).collect(),
             slots: (0..rows).map(slot).collect(),
             limits: vec![rows; rows as usize],
-            segments: vec![Segment { rows: 0..rows, table: 0..entries }],
+            segments: vec![RowSegment { rows: 0..rows, table: 0..entries }],
             tables: self.pages[..entries as usize].to_vec(),
             last: (0..heads).collect(),
             ..Launch::default()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use demask_step::DeviceError;
 use demask_tensor::{
-    AttentionShape, Backend, Dtype, Launch, PAGE, PackError, PageKind, Rows, Segment, TensorView, WorkspaceShape,
+    AttentionShape, Backend, Dtype, Launch, PAGE, PackError, PageKind, RowSegment, Rows, TensorView, WorkspaceShape,
     round_bf16,
 };
 
@@ -14,7 +14,7 @@ use super::{
     launch::{CHUNK, bucket},
     memory::{Buffer, Failure},
     products::kind,
-    weights::{Kept, Matrix},
+    weights::{Matrix, MatrixFormat},
 };
 use crate::{
     arguments::{GemmArgs, GemmPart, List},
@@ -84,7 +84,7 @@ impl<G: Gpu> LinearTrial<G> {
     /// If there is no memory for it, or the device fails.
     pub fn new(backend: &CudaBackend<G>, rows: usize, inputs: usize, outputs: usize) -> Result<Self, PackError> {
         let (gpu, CudaOptions { dtype, quantisation }) = (&backend.gpu, backend.options);
-        let kept = Kept::of([Dtype::Bf16; 2], dtype, quantisation);
+        let kept = MatrixFormat::of([Dtype::Bf16; 2], dtype, quantisation);
         let (step, different) = (outputs.next_multiple_of(STEP), outputs.min(DIFFERENT));
         let copy = kept.bytes(step, inputs).unwrap_or(usize::MAX).max(1);
         let room = (gpu.available() / 2) as usize;
@@ -117,7 +117,7 @@ impl<G: Gpu> LinearTrial<G> {
 
     /// Format of a weight's numbers, in a word.
     pub fn format(&self) -> String {
-        self.weights.kept().to_string()
+        self.weights.format().to_string()
     }
 
     /// All kernels that can multiply `rows` rows, the one that steps take first; of more than a chunk, the first chunk's.
@@ -129,7 +129,7 @@ impl<G: Gpu> LinearTrial<G> {
 
     /// Bytes that multiplying `rows` rows cannot but read and write.
     pub fn bytes(&self, rows: usize) -> usize {
-        let weight = self.weights.kept().bytes(self.outputs, self.inputs).unwrap_or(usize::MAX);
+        let weight = self.weights.format().bytes(self.outputs, self.inputs).unwrap_or(usize::MAX);
         weight + rows * (self.weights.depth() * self.dtype.size() + self.outputs * size_of::<f32>())
     }
 
@@ -157,7 +157,7 @@ impl<G: Gpu> LinearTrial<G> {
     }
 
     fn variants(&self, rows: usize) -> Vec<(&'static str, Geometry, f64)> {
-        let product = kind(self.weights.kept(), self.dtype);
+        let product = kind(self.weights.format(), self.dtype);
         let columns = [self.outputs as u32];
         let all = gemm::variants(&self.limits, (product, End::Store), &columns, rows as u32);
         all.collect()
@@ -238,7 +238,7 @@ impl<'a, G: Gpu> AttentionTrial<'a, G> {
             positions: vec![0; rows],
             slots: vec![0; rows],
             limits: vec![keys as u32; rows],
-            segments: vec![Segment { rows: 0..rows as u32, table: 0..entries as u32 }],
+            segments: vec![RowSegment { rows: 0..rows as u32, table: 0..entries as u32 }],
             tables,
             ..Launch::default()
         };

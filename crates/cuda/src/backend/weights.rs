@@ -28,13 +28,13 @@ const THREAD_BYTES: usize = 256 << 10;
 
 /// Format of the numbers of a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum MatrixFormat {
     F32,
     Bf16,
     Integers(Quantisation),
 }
 
-impl fmt::Display for Kept {
+impl fmt::Display for MatrixFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::F32 => f.write_str("f32"),
@@ -44,7 +44,7 @@ impl fmt::Display for Kept {
     }
 }
 
-impl Kept {
+impl MatrixFormat {
     /// Chooses the format of tensors stored in these types that are packed together, for products of a type. They are
     /// rounded to integers on request; else integers in blocks of 32 keep their format.
     pub(super) fn of(stored: [Dtype; 2], dtype: Dtype, quantisation: Option<Quantisation>) -> Self {
@@ -174,7 +174,7 @@ fn keep_integers(to: Quantisation, weight: &TensorView<'_>, row: usize, out: &mu
 
 /// A weight matrix.
 pub struct Matrix<G: Gpu> {
-    kept: Kept,
+    format: MatrixFormat,
     rows: usize,
     columns: usize,
     weight: Buffer<G>,
@@ -183,31 +183,31 @@ pub struct Matrix<G: Gpu> {
 
 impl<G: Gpu> Matrix<G> {
     /// Uploads a matrix.
-    pub(super) fn new(gpu: &Arc<G>, kept: Kept, weight: StoredTensor<'_>) -> Result<Self, PackError> {
-        Self::of_rows(gpu, kept, [weight.rows(), weight.columns()], |row| (weight, row))
+    pub(super) fn new(gpu: &Arc<G>, format: MatrixFormat, weight: StoredTensor<'_>) -> Result<Self, PackError> {
+        Self::of_rows(gpu, format, [weight.rows(), weight.columns()], |row| (weight, row))
     }
 
     /// Uploads gate and up as one matrix of twice the rows.
     ///
     /// # Panics
     /// If their shapes differ.
-    pub(super) fn gate_up(gpu: &Arc<G>, kept: Kept, parts: [StoredTensor<'_>; 2]) -> Result<Self, PackError> {
+    pub(super) fn gate_up(gpu: &Arc<G>, format: MatrixFormat, parts: [StoredTensor<'_>; 2]) -> Result<Self, PackError> {
         let [gate, up] = parts;
         assert_eq!((gate.rows(), gate.columns()), (up.rows(), up.columns()), "gate and up differ in shape");
-        Self::of_rows(gpu, kept, [2 * gate.rows(), gate.columns()], |row| (parts[row % 2], row / 2))
+        Self::of_rows(gpu, format, [2 * gate.rows(), gate.columns()], |row| (parts[row % 2], row / 2))
     }
 
     /// Uploads rows from wherever they are.
     pub(super) fn of_rows<'a>(
         gpu: &Arc<G>,
-        kept: Kept,
+        format: MatrixFormat,
         [rows, columns]: [usize; 2],
         row_of: impl Fn(usize) -> (StoredTensor<'a>, usize) + Sync,
     ) -> Result<Self, PackError> {
         let failed = |failure: Failure| failure.packing(rows, columns);
-        let needed = kept.bytes(rows, columns).unwrap_or(usize::MAX);
+        let needed = format.bytes(rows, columns).unwrap_or(usize::MAX);
         check(&**gpu, needed as u64).map_err(|error| failed(Failure::Memory(error)))?;
-        let (row_bytes, scale_bytes) = (kept.row_bytes(columns), kept.scale_bytes(columns));
+        let (row_bytes, scale_bytes) = (format.row_bytes(columns), format.scale_bytes(columns));
         let buffer = |bytes| Buffer::new(gpu, bytes).map_err(|error| failed(error.into()));
         let (weight, scales) = (buffer(rows * row_bytes)?, buffer(rows * scale_bytes)?);
         let count = (PART_BYTES / (row_bytes + scale_bytes).max(1)).clamp(1, rows.max(1));
@@ -216,19 +216,19 @@ impl<G: Gpu> Matrix<G> {
             let part = first..rows.min(first + count);
             let numbers = &mut numbers[..part.len() * row_bytes];
             let factors = &mut factors[..part.len() * scale_bytes];
-            convert(kept, columns, part, &row_of, (numbers, factors))?;
+            convert(format, columns, part, &row_of, (numbers, factors))?;
             weight.upload(first * row_bytes, numbers).map_err(|error| failed(error.into()))?;
             scales.upload(first * scale_bytes, factors).map_err(|error| failed(error.into()))?;
         }
-        Ok(Self { kept, rows, columns, weight, scales })
+        Ok(Self { format, rows, columns, weight, scales })
     }
 
     pub(super) fn bytes(&self) -> usize {
         self.weight.bytes() + self.scales.bytes()
     }
 
-    pub(super) fn kept(&self) -> Kept {
-        self.kept
+    pub(super) fn format(&self) -> MatrixFormat {
+        self.format
     }
 
     /// Outputs; of gate and up both.
@@ -257,8 +257,8 @@ impl<G: Gpu> Matrix<G> {
     pub(super) fn rows_part(&self, first: usize, count: usize, out: Address) -> GemmPart {
         let all = self.part(None, out, count);
         GemmPart {
-            weight: all.weight.offset(first * self.kept.row_bytes(self.columns)),
-            scales: all.scales.offset(first * self.kept.scale_bytes(self.columns)),
+            weight: all.weight.offset(first * self.format.row_bytes(self.columns)),
+            scales: all.scales.offset(first * self.format.scale_bytes(self.columns)),
             columns: count as u32,
             ..all
         }
@@ -267,19 +267,19 @@ impl<G: Gpu> Matrix<G> {
 
 /// Converts rows, dealt out to threads: the numbers of all, and their scales.
 fn convert<'a>(
-    kept: Kept,
+    format: MatrixFormat,
     columns: usize,
     rows: std::ops::Range<usize>,
     row_of: &(impl Fn(usize) -> (StoredTensor<'a>, usize) + Sync),
     (numbers, factors): (&mut [u8], &mut [u8]),
 ) -> Result<(), PackError> {
-    let (row_bytes, scale_bytes) = (kept.row_bytes(columns), kept.scale_bytes(columns));
+    let (row_bytes, scale_bytes) = (format.row_bytes(columns), format.scale_bytes(columns));
     let work = |first: usize, numbers: &mut [u8], factors: &mut [u8]| {
         let (mut wide, mut scratch) = (vec![0.0; columns.next_multiple_of(DEPTH)], Vec::new());
         for (index, out) in numbers.chunks_exact_mut(row_bytes).enumerate() {
             let (stored, row) = row_of(first + index);
             let weight = stored.take_row(row, &mut scratch)?;
-            kept.write((&weight, 0), &mut wide, out, &mut factors[index * scale_bytes..][..scale_bytes])?;
+            format.write((&weight, 0), &mut wide, out, &mut factors[index * scale_bytes..][..scale_bytes])?;
         }
         Ok(())
     };

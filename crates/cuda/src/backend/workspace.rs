@@ -5,7 +5,7 @@ use std::sync::Arc;
 use demask_tensor::{AttentionShape, Dtype, PAGE, Rows, WorkspaceShape};
 
 use super::{
-    launch::{Answers, CHUNK, Taken, bucket},
+    launch::{Answers, CHUNK, PackedLaunch, bucket},
     memory::{Buffer, Failure, check},
     weights::DEPTH,
 };
@@ -78,7 +78,7 @@ impl Sizes {
             scores: rows * size_of::<f64>(),
             logits: head_chunk * vocabulary * float,
             scratch: head_chunk * vocabulary * SCRATCH,
-            launch: Taken::room(shape.rows, shape.head_rows, table_entries),
+            launch: PackedLaunch::room(shape.rows, shape.head_rows, table_entries),
             answers: Answers::of(shape.head_rows, shape.head_rows, shape.head_rows).end,
         }
     }
@@ -128,7 +128,7 @@ pub(super) struct Workspace<G: Gpu> {
     pub(super) answers: Buffer<G>,
     /// Bytes that were read of the answers.
     pub(super) answered: Vec<u8>,
-    pub(super) taken: Taken,
+    pub(super) packed: PackedLaunch,
 }
 
 impl<G: Gpu> Workspace<G> {
@@ -156,7 +156,7 @@ impl<G: Gpu> Workspace<G> {
             launch: buffer(sizes.launch)?,
             answers: answers_for(gpu, sizes.answers)?,
             answered: Vec::with_capacity(sizes.answers),
-            taken: Taken::new(shape.rows),
+            packed: PackedLaunch::new(shape.rows),
         })
     }
 
@@ -184,18 +184,18 @@ impl<G: Gpu> Workspace<G> {
         match rows {
             Rows::Live => self.word(0),
             Rows::Computed => self.computed(),
-            Rows::Fixed => self.launch.address().offset(self.taken.fixed.at),
-            Rows::Last => self.launch.address().offset(self.taken.last.at),
+            Rows::Fixed => self.launch.address().offset(self.packed.fixed.at),
+            Rows::Last => self.launch.address().offset(self.packed.last.at),
         }
     }
 
     /// Uploads the launch that was taken over, into a longer buffer if it is longer than any before.
     pub(super) fn upload_launch(&mut self, gpu: &Arc<G>) -> Result<(), Failure> {
-        let bytes = self.taken.bytes().len();
+        let bytes = self.packed.bytes().len();
         if bytes > self.launch.bytes() {
             self.launch = Buffer::new(gpu, bytes.next_power_of_two())?;
         }
-        Ok(self.launch.upload(0, self.taken.bytes())?)
+        Ok(self.launch.upload(0, self.packed.bytes())?)
     }
 
     /// Makes room for answers that are longer than any before.

@@ -17,7 +17,7 @@ const OLDEST: Version = Version { major: 11, minor: 8 };
 type Code = c_int;
 
 /// A function that tells an answer in words.
-type Tell = unsafe extern "C" fn(Code, *mut *const c_char) -> Code;
+type ReadText = unsafe extern "C" fn(Code, *mut *const c_char) -> Code;
 
 /// The answers that are told apart.
 pub(super) mod code {
@@ -67,8 +67,8 @@ macro_rules! functions {
         /// The functions, as they were found. They may be called as long as the library is loaded.
         struct Functions {
             $($name: unsafe extern "C" fn($($kind),*) -> Code,)*
-            error_name: Tell,
-            error_string: Tell,
+            error_name: ReadText,
+            error_string: ReadText,
         }
 
         impl Functions {
@@ -77,15 +77,15 @@ macro_rules! functions {
             /// # Safety
             /// The library is NVIDIA's driver: its functions have the arguments declared here.
             unsafe fn find(library: &libloading::Library) -> Result<Self, &'static str> {
-                let tell = |symbol: &'static str| -> Result<Tell, &'static str> {
+                let reader = |symbol: &'static str| -> Result<ReadText, &'static str> {
                     // SAFETY: the caller's promise.
                     Ok(*unsafe { library.get(symbol.as_bytes()) }.map_err(|_| symbol)?)
                 };
                 Ok(Self {
                     // SAFETY: the caller's promise.
                     $($name: *unsafe { library.get($symbol.as_bytes()) }.map_err(|_| $symbol)?,)*
-                    error_name: tell("cuGetErrorName")?,
-                    error_string: tell("cuGetErrorString")?,
+                    error_name: reader("cuGetErrorName")?,
+                    error_string: reader("cuGetErrorString")?,
                 })
             }
         }
@@ -190,19 +190,19 @@ impl Library {
     }
 
     fn check(&self, call: &'static str, code: Code) -> Result<(), Failure> {
-        if code == 0 { Ok(()) } else { Err(Failure { call, code, message: self.told(code) }) }
+        if code == 0 { Ok(()) } else { Err(Failure { call, code, message: self.message(code) }) }
     }
 
     /// An answer in the driver's own words.
-    fn told(&self, code: Code) -> String {
-        let told = |tell: Tell| {
+    fn message(&self, code: Code) -> String {
+        let text_by = |read: ReadText| {
             let mut text = ptr::null();
             // SAFETY: both functions write the address of a text that stays, or null.
-            let known = unsafe { tell(code, &raw mut text) } == 0 && !text.is_null();
+            let known = unsafe { read(code, &raw mut text) } == 0 && !text.is_null();
             // SAFETY: the text ends with a zero.
             known.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
         };
-        match (told(self.functions.error_name), told(self.functions.error_string)) {
+        match (text_by(self.functions.error_name), text_by(self.functions.error_string)) {
             (Some(name), Some(words)) => format!("{name} ({code}): {words}"),
             (Some(name), None) => format!("{name} ({code})"),
             _ => format!("error {code}"),

@@ -236,7 +236,7 @@ impl CachePolicy for BlockCache {
         }
     }
 
-    fn keeps(&mut self) -> Option<Range<Position>> {
+    fn retains(&mut self) -> Option<Range<Position>> {
         self.keep.take()
     }
 

@@ -90,7 +90,7 @@ impl CachePolicy for CausalCache {
         }
     }
 
-    fn keeps(&mut self) -> Option<Range<Position>> {
+    fn retains(&mut self) -> Option<Range<Position>> {
         self.keep.take()
     }
 

@@ -69,7 +69,7 @@ choices! {
 
 choices! {
     /// Rows of the response that are computed in forwards that do not refresh it.
-    pub enum Rows {
+    pub enum PartialRows {
         /// Rows that have drifted most.
         Drift = "drift",
         /// The block that is decoded and the tokens committed since it was computed, however many rows these are. Then,
@@ -102,7 +102,7 @@ parameters! {
         pub count: Count = Count::Tokens;
         /// rows computed between refreshes: those that have drifted most (as released); or the block and the tokens
         /// committed since it was computed, then those
-        pub rows: Rows = Rows::Block;
+        pub rows: PartialRows = PartialRows::Block;
         /// forwards from one unconditional pass of guidance to the next, after the first 5, which all have one
         pub cfg: usize = 1, Kind::count(1, usize::MAX);
     }
@@ -160,7 +160,7 @@ impl CacheKind for Dllm {
 #[derive(Debug)]
 struct DllmCache {
     rule: Intervals,
-    rows: Rows,
+    rows: PartialRows,
     rho: f64,
     by: Drift,
     first_whole: bool,
@@ -263,7 +263,7 @@ impl DllmCache {
         block: Range<Position>,
         compute: &mut Positions,
     ) {
-        if self.rows == Rows::Drift {
+        if self.rows == PartialRows::Drift {
             return;
         }
         let held = query.branches.lane(0);
@@ -376,16 +376,16 @@ impl CachePolicy for DllmCache {
         let share = self.share(response);
         let of = format!("{share} of the response's {response} rows (rho)");
         Some(match self.rows {
-            Rows::Block if block >= response => {
+            PartialRows::Block if block >= response => {
                 format!("the block is the whole response, whose {response} rows are computed in each forward")
             }
-            Rows::Block if block > share => {
+            PartialRows::Block if block > share => {
                 format!("the block's {block} rows are computed in each forward, which are more than the share of {of}")
             }
-            Rows::Block => {
+            PartialRows::Block => {
                 format!("the block's {block} rows are computed in each forward, and what has drifted most, up to {of}")
             }
-            Rows::Drift => format!("what has drifted most is computed between refreshes, {of}"),
+            PartialRows::Drift => format!("what has drifted most is computed between refreshes, {of}"),
         })
     }
 }

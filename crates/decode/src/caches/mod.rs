@@ -24,16 +24,16 @@ pub use crate::{
 pub use block::{Block, BlockCanvas, Live};
 pub use causal::Causal;
 pub use dkv::{Dkv, Shift, Variant};
-pub use dllm::{Boundary, Count, CountFrom, Dllm, FirstLayer, ProbeBy, Rows};
+pub use dllm::{Boundary, Count, CountFrom, Dllm, FirstLayer, PartialRows, ProbeBy};
 pub use dual::Dual;
 pub use freecache::{FreeCache, Freeze};
 pub use none::NoCache;
-pub use prefix::{Prefix, Renewal, Start};
+pub use prefix::{PrefixCache, Renewal, Start};
 
 /// All cache policies of this crate, the default first.
 pub static CACHES: &[CacheMethod] = &[
     CacheMethod::of::<NoCache>(),
-    CacheMethod::of::<Prefix>(),
+    CacheMethod::of::<PrefixCache>(),
     CacheMethod::of::<Dual>(),
     CacheMethod::of::<FreeCache>(),
     CacheMethod::of::<Dkv>(),

@@ -61,7 +61,7 @@ impl Field for Renewal {
 
 parameters! {
     /// Cache of the positions before the block, kept from the block's first forward.
-    pub struct Prefix {
+    pub struct PrefixCache {
         /// rows after the block that are live, what follows them is not seen; fitted: all
         pub horizon: Option<usize> = None;
         /// one idle forward where the first one completed the block (Fast-dLLM as first released)
@@ -75,7 +75,7 @@ parameters! {
     }
 }
 
-impl CacheKind for Prefix {
+impl CacheKind for PrefixCache {
     const NAME: &'static str = "prefix";
     const SUMMARY: &'static str =
         "what precedes the block is kept from the block's first forward; the block and what follows are live";

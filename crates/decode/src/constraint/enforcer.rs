@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     canvas::Canvas,
-    distribution::{Distribution, Rows},
+    distribution::{Distribution, RowReader},
     event::Commit,
     layout::Layout,
 };
@@ -424,7 +424,7 @@ impl Heard<'_> {
             best.unwrap_or_else(|| (0..).zip(logits).map(value).filter(|value| value.is_finite()).fold(0.0, f64::max));
         let left = (temperature > 0.0 && wanted.sampling.filters(vocab)).then(|| {
             let mut left = Distribution::with_capacity(vocab);
-            Rows::new(wanted.clone(), vocab).filtered(logits, &mut left);
+            RowReader::new(wanted.clone(), vocab).filtered(logits, &mut left);
             left
         });
         let score = |(token, logit): (TokenId, &f32)| {
@@ -458,7 +458,7 @@ impl Heard<'_> {
         if let Some(confidence) = self.beside_predicted(index, logits, token) {
             return Some(confidence);
         }
-        let mut rows = Rows::new(self.wanted_of_all(), vocab);
+        let mut rows = RowReader::new(self.wanted_of_all(), vocab);
         let mut drawn = Distribution::default();
         if self.ask.wanted.sampling.confidence == ConfidenceOf::Drawn {
             rows.filtered(logits, &mut drawn);

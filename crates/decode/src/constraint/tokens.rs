@@ -137,7 +137,7 @@ pub struct TokenAutomaton {
     limits: Limits,
     rows: Box<[OnceLock<Row>]>,
     /// Memory of the rows that are kept.
-    kept: AtomicUsize,
+    cached_bytes: AtomicUsize,
     classes: RwLock<Classes>,
     /// Fewest tokens from each state to acceptance.
     distances: OnceLock<Vec<u32>>,
@@ -148,7 +148,7 @@ impl TokenAutomaton {
     pub fn new(bytes: ByteAutomaton, vocabulary: Arc<Vocabulary>, limits: Limits) -> Self {
         let rows = (0..bytes.states() + 2).map(|_| OnceLock::new()).collect();
         let classes = RwLock::new(Classes::new(vocabulary.tokens(), limits.classes));
-        Self { bytes, vocabulary, limits, rows, kept: AtomicUsize::new(0), classes, distances: OnceLock::new() }
+        Self { bytes, vocabulary, limits, rows, cached_bytes: AtomicUsize::new(0), classes, distances: OnceLock::new() }
     }
 
     /// Returns the vocabulary.
@@ -158,7 +158,7 @@ impl TokenAutomaton {
 
     /// Returns the memory of its table and of the rows that are kept, in bytes.
     pub fn memory(&self) -> usize {
-        self.bytes.memory() + self.kept.load(Ordering::Relaxed)
+        self.bytes.memory() + self.cached_bytes.load(Ordering::Relaxed)
     }
 
     /// Number of states of the language.
@@ -230,8 +230,8 @@ impl TokenAutomaton {
         }
         let row = Row::new(self.make_edges(state));
         let memory = row.memory();
-        if self.kept.fetch_add(memory, Ordering::Relaxed) + memory > self.limits.memory {
-            self.kept.fetch_sub(memory, Ordering::Relaxed);
+        if self.cached_bytes.fetch_add(memory, Ordering::Relaxed) + memory > self.limits.memory {
+            self.cached_bytes.fetch_sub(memory, Ordering::Relaxed);
             return RowOf::Made(row);
         }
         // Another request may have been first; both rows say the same.

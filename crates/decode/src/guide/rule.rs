@@ -50,10 +50,10 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DecoderSpec, methods::Guided};
+    use crate::{DecoderSpec, methods::GuidedDecoding};
 
     fn rule(spec: &str) -> Rule {
-        let Guided { agreement, k, tau, .. } = spec.parse::<DecoderSpec>().unwrap().parameters().unwrap();
+        let GuidedDecoding { agreement, k, tau, .. } = spec.parse::<DecoderSpec>().unwrap().parameters().unwrap();
         Rule { agreement, k, share: tau }
     }
 

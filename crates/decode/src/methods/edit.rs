@@ -210,7 +210,7 @@ mod tests {
         Edit { tau: 0.95, edit: 0.9, post: 2, least: 1, confirm: false, penalty: 0.0, confidence: Confidence::Clean };
 
     /// Positions that are taken of a block: confidence, and the token that stands there. 1 is predicted everywhere.
-    fn taken(rule: Edit, posts: usize, block: &[(f32, Option<u32>)]) -> Vec<u32> {
+    fn chosen(rule: Edit, posts: usize, block: &[(f32, Option<u32>)]) -> Vec<u32> {
         let confidence: Vec<f32> = block.iter().map(|&(confidence, _)| confidence).collect();
         let mut candidates = candidates(&confidence);
         candidates.iter_mut().zip(block).for_each(|(candidate, &(_, held))| candidate.held = held);
@@ -222,12 +222,12 @@ mod tests {
     #[test]
     fn masks_and_tokens_have_thresholds_of_their_own() {
         let block = [(0.96, None), (0.93, None), (0.93, Some(7)), (0.99, Some(1)), (0.9, Some(7)), (0.97, None)];
-        assert_eq!(taken(OFFICIAL, 0, &block), [0, 2, 5], "above, and another token");
-        assert_eq!(taken(Edit { edit: 1.0, ..OFFICIAL }, 0, &block), [0, 5]);
-        assert_eq!(taken(Edit { tau: 0.96, ..OFFICIAL }, 0, &block[..3]), [0, 2], "the first mask all the same");
-        assert_eq!(taken(Edit { least: 3, ..OFFICIAL }, 0, &block), [0, 1, 2, 5], "too few are sure");
-        assert_eq!(taken(OFFICIAL, 1, &[(f32::NAN, Some(7)), (0.5, Some(7))]), [] as [u32; 0]);
-        assert_eq!(taken(OFFICIAL, 3, &block), [] as [u32; 0], "after the budget nothing is taken");
+        assert_eq!(chosen(OFFICIAL, 0, &block), [0, 2, 5], "above, and another token");
+        assert_eq!(chosen(Edit { edit: 1.0, ..OFFICIAL }, 0, &block), [0, 5]);
+        assert_eq!(chosen(Edit { tau: 0.96, ..OFFICIAL }, 0, &block[..3]), [0, 2], "the first mask all the same");
+        assert_eq!(chosen(Edit { least: 3, ..OFFICIAL }, 0, &block), [0, 1, 2, 5], "too few are sure");
+        assert_eq!(chosen(OFFICIAL, 1, &[(f32::NAN, Some(7)), (0.5, Some(7))]), [] as [u32; 0]);
+        assert_eq!(chosen(OFFICIAL, 3, &block), [] as [u32; 0], "after the budget nothing is taken");
     }
 
     #[test]

@@ -136,7 +136,7 @@ mod tests {
         candidates[..count].iter().map(|candidate| candidate.position).collect()
     }
 
-    fn taken(bound: f32, entropies: &[f32]) -> Vec<u32> {
+    fn chosen_of(bound: f32, entropies: &[f32]) -> Vec<u32> {
         let even = entropies.iter().map(|&entropy| (0.5, entropy));
         let rule = EntropyBounded { eb: bound, ..EntropyBounded::default() };
         chosen(&rule, 0.5, candidates(even))
@@ -144,12 +144,12 @@ mod tests {
 
     #[test]
     fn the_longest_prefix_below_the_bound() {
-        assert_eq!(taken(0.35, &[0.2, 0.1, 0.04, 0.3]), [2, 1, 0]);
-        assert_eq!(taken(0.34, &[0.2, 0.1, 0.04, 0.3]), [2, 1], "the bound itself is outside");
-        assert_eq!(taken(0.35, &[2.0, 1.0]), [1], "at least one");
-        assert_eq!(taken(0.35, &[f32::NAN, 3.0]), [1]);
-        assert_eq!(taken(9.0, &[0.1, 0.1]), [0, 1], "ties to the lowest position");
-        assert_eq!(taken(0.35, &[]), [] as [u32; 0]);
+        assert_eq!(chosen_of(0.35, &[0.2, 0.1, 0.04, 0.3]), [2, 1, 0]);
+        assert_eq!(chosen_of(0.34, &[0.2, 0.1, 0.04, 0.3]), [2, 1], "the bound itself is outside");
+        assert_eq!(chosen_of(0.35, &[2.0, 1.0]), [1], "at least one");
+        assert_eq!(chosen_of(0.35, &[f32::NAN, 3.0]), [1]);
+        assert_eq!(chosen_of(9.0, &[0.1, 0.1]), [0, 1], "ties to the lowest position");
+        assert_eq!(chosen_of(0.35, &[]), [] as [u32; 0]);
     }
 
     // specs/families.md#6.7.

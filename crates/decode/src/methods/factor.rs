@@ -92,11 +92,11 @@ mod tests {
         transfer::{Remasking, candidates},
     };
 
-    fn taken(rule: Factor, confidence: &[f32]) -> Vec<u32> {
-        taken_by(Remasking::LowConfidence, rule, confidence)
+    fn chosen(rule: Factor, confidence: &[f32]) -> Vec<u32> {
+        chosen_by(Remasking::LowConfidence, rule, confidence)
     }
 
-    fn taken_by(remasking: Remasking, rule: Factor, confidence: &[f32]) -> Vec<u32> {
+    fn chosen_by(remasking: Remasking, rule: Factor, confidence: &[f32]) -> Vec<u32> {
         let mut candidates = candidates(confidence);
         let state = State { remasking, ..State::from(Tick { quota: 1, rate: 0.0 }) };
         let count = rule.choose(&state, &mut candidates);
@@ -114,30 +114,30 @@ mod tests {
     // The examples of specs/caches.md#3.1: thresholds -1, .667, .75, .8.
     #[test]
     fn the_n_th_must_pass_its_own_threshold() {
-        assert_eq!(taken(clean(1.0), &[0.8, 0.4, 0.99, 0.7]), [2, 0]);
-        assert_eq!(taken(clean(1.0), &[0.99, 0.80, 0.76, 0.40]), [0, 1, 2]);
-        assert_eq!(taken(released(1.0), &[0.99, 0.80, 0.70, 0.40]), [0, 1]);
-        assert_eq!(taken(released(1.0), &[0.99, 0.80, 0.76, 0.40]), [0, 1, 2, 3], "the failing last one too");
-        assert_eq!(taken(released(1.0), &[0.3, 0.2]), [0, 1], "two masks are always taken together");
-        assert_eq!(taken(clean(1.0), &[0.1]), [0]);
-        assert_eq!(taken(released(1.0), &[0.1]), [0]);
-        assert_eq!(taken(released(1.0), &[]), [] as [u32; 0], "none is no crash");
-        assert_eq!(taken(clean(1.0), &[f32::NAN, 0.2]), [1]);
+        assert_eq!(chosen(clean(1.0), &[0.8, 0.4, 0.99, 0.7]), [2, 0]);
+        assert_eq!(chosen(clean(1.0), &[0.99, 0.80, 0.76, 0.40]), [0, 1, 2]);
+        assert_eq!(chosen(released(1.0), &[0.99, 0.80, 0.70, 0.40]), [0, 1]);
+        assert_eq!(chosen(released(1.0), &[0.99, 0.80, 0.76, 0.40]), [0, 1, 2, 3], "the failing last one too");
+        assert_eq!(chosen(released(1.0), &[0.3, 0.2]), [0, 1], "two masks are always taken together");
+        assert_eq!(chosen(clean(1.0), &[0.1]), [0]);
+        assert_eq!(chosen(released(1.0), &[0.1]), [0]);
+        assert_eq!(chosen(released(1.0), &[]), [] as [u32; 0], "none is no crash");
+        assert_eq!(chosen(clean(1.0), &[f32::NAN, 0.2]), [1]);
     }
 
     #[test]
     fn a_run_keeps_its_order() {
-        assert_eq!(taken_by(Remasking::LeftToRight, clean(1.0), &[0.7, 0.9, 0.99]), [0, 1]);
-        assert_eq!(taken_by(Remasking::LeftToRight, clean(1.0), &[0.1, 0.9, 0.99]), [0]);
+        assert_eq!(chosen_by(Remasking::LeftToRight, clean(1.0), &[0.7, 0.9, 0.99]), [0, 1]);
+        assert_eq!(chosen_by(Remasking::LeftToRight, clean(1.0), &[0.1, 0.9, 0.99]), [0]);
     }
 
     #[test]
     fn caches_f3_a_factor_of_zero_takes_one_and_a_large_one_all() {
         let doubts = [0.9999, 0.999, 0.5, 0.1];
-        assert_eq!(taken(clean(1e-6), &doubts).len(), 1);
-        assert_eq!(taken(clean(0.0), &doubts).len(), 1);
-        assert_eq!(taken(clean(0.0), &[1.0, 1.0, 0.5]).len(), 2, "certainty passes any threshold");
-        assert_eq!(taken(clean(doubts.len() as f32 + 1.0), &[0.0; 4]).len(), 4);
+        assert_eq!(chosen(clean(1e-6), &doubts).len(), 1);
+        assert_eq!(chosen(clean(0.0), &doubts).len(), 1);
+        assert_eq!(chosen(clean(0.0), &[1.0, 1.0, 0.5]).len(), 2, "certainty passes any threshold");
+        assert_eq!(chosen(clean(doubts.len() as f32 + 1.0), &[0.0; 4]).len(), 4);
     }
 
     proptest! {
@@ -154,7 +154,7 @@ mod tests {
                 confidence[b as usize].total_cmp(&confidence[a as usize]).then(a.cmp(&b))
             });
             for rule in [clean, released] {
-                let (few, many) = (taken(rule(low), &confidence), taken(rule(low + more), &confidence));
+                let (few, many) = (chosen(rule(low), &confidence), chosen(rule(low + more), &confidence));
                 prop_assert!(!few.is_empty() && sorted.starts_with(&few) && sorted.starts_with(&many));
                 prop_assert!(few.len() <= many.len());
             }

@@ -54,7 +54,7 @@ choices! {
 
 parameters! {
     /// Drafts of the diffusion model, taken as far as an autoregressive guide agrees.
-    pub struct Guided {
+    pub struct GuidedDecoding {
         /// the guide agrees with its own best token; with its k best; with those of them that have at least tau of the
         /// best one's probability (the released program's rule); or, confidence, with any token of which the diffusion
         /// model is at least tau times as sure as the guide is of its best (appendix C.4 of the paper as printed, which
@@ -76,7 +76,7 @@ parameters! {
     }
 }
 
-impl DecoderKind for Guided {
+impl DecoderKind for GuidedDecoding {
     const NAME: &'static str = "guided";
     const SUMMARY: &'static str = "the diffusion model drafts all masks, and the run of them that an autoregressive \
                                    guide agrees with is taken";
@@ -149,7 +149,7 @@ impl DecoderKind for Guided {
     }
 }
 
-impl DecoderLoop for Guided {
+impl DecoderLoop for GuidedDecoding {
     fn build(&self, setup: &Setup<'_>, _cache: &dyn CachePolicy) -> Box<dyn Decoder> {
         let options = setup.options;
         let Some(guide) = &options.guide else {
@@ -185,12 +185,12 @@ impl DecoderLoop for Guided {
             stood: 0,
             opinion: Opinion::Open,
             own_confidence: 0.0,
-            helpers: [SequenceSpec { network: 1, sequence: SequenceLimits { score_width: width, ..most } }],
+            helpers: [SequenceSpec { network: 1, limits: SequenceLimits { score_width: width, ..most } }],
         })
     }
 }
 
-impl Guided {
+impl GuidedDecoding {
     /// Alignment of this guide's tokens with the canvas's.
     fn alignment(&self, guide: &GuideOptions) -> Alignment {
         Alignment::fitted(self.align, guide.shared_vocabulary)
@@ -386,7 +386,7 @@ impl Judging {
         }
         let Trial { ids, first, scored: judged, .. } = &self.trial;
         let start = first + self.stood;
-        let room = (self.helpers[0].sequence.positions + 1).saturating_sub(start);
+        let room = (self.helpers[0].limits.positions + 1).saturating_sub(start);
         let count = (judged.len() - self.stood).min(self.verify).min(room);
         if self.opinion != Opinion::Open || count == 0 || start == 0 || start + count > ids.len() + 1 {
             self.conclude(view, constraint, context.progress);

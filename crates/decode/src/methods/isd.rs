@@ -13,7 +13,7 @@ use super::{
 use crate::{
     choices,
     constraint::LaneOf,
-    distribution::{Distribution, Rows},
+    distribution::{Distribution, RowReader},
     error::{self, OptionsError},
     event::Commit,
     layout::Layout,
@@ -167,7 +167,7 @@ impl Decoder for Striding {
 /// Draws of drafts, of their acceptance and of corrections, from rows of logits.
 #[derive(Debug)]
 struct Draws {
-    rows: Rows,
+    rows: RowReader,
     seed: u64,
     released: bool,
     /// Distributions that the drafts were drawn from, in their order.
@@ -181,7 +181,7 @@ impl Draws {
     fn new(parameters: &Isd, wanted: HeadRequest, vocab: usize) -> Self {
         Self {
             seed: wanted.sampling.seed,
-            rows: Rows::new(wanted, vocab),
+            rows: RowReader::new(wanted, vocab),
             released: parameters.rule == DraftCheck::Released,
             guesses: (1..parameters.stride).map(|_| Distribution::with_capacity(vocab)).collect(),
             own: Distribution::with_capacity(vocab),

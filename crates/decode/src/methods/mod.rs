@@ -35,7 +35,7 @@ pub use edit::Edit;
 pub use entropy_bounded::{EntropyBounded, EntropyRule};
 pub use factor::{Factor, FactorRule};
 pub use freedave::{DraftRule, FreeDave, Mode};
-pub use guided::{Guided, Target, Writer};
+pub use guided::{GuidedDecoding, Target, Writer};
 pub use isd::{DraftCheck, Isd};
 pub use p2::P2;
 pub use selfspec::SelfSpec;
@@ -53,7 +53,7 @@ pub static DECODERS: &[DecoderMethod] = &[
     DecoderMethod::of::<Edit>(),
     DecoderMethod::of::<P2>(),
     DecoderMethod::of::<FreeDave>(),
-    DecoderMethod::of::<Guided>(),
+    DecoderMethod::of::<GuidedDecoding>(),
     DecoderMethod::of::<Ar>(),
     DecoderMethod::of::<SelfSpec>(),
     DecoderMethod::of::<Isd>(),

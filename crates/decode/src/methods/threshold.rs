@@ -102,7 +102,7 @@ mod tests {
         transfer::{Remasking, candidates},
     };
 
-    fn taken(rule: Threshold, quota: usize, confidence: &[f32]) -> Vec<u32> {
+    fn chosen(rule: Threshold, quota: usize, confidence: &[f32]) -> Vec<u32> {
         let mut candidates = candidates(confidence);
         let count = rule.choose(&State::from(Tick { quota, rate: 0.0 }), &mut candidates);
         candidates[..count].iter().map(|candidate| candidate.position).collect()
@@ -122,19 +122,19 @@ mod tests {
 
     #[test]
     fn without_quota_the_best_is_always_taken() {
-        assert_eq!(taken(FAST, 1, &[0.95, 0.9, 0.89]), [0, 1]);
-        assert_eq!(taken(FAST, 3, &[0.5, 0.4, 0.3]), [0]);
-        assert_eq!(taken(FAST, 1, &[]), [] as [u32; 0]);
-        assert_eq!(taken(FAST, 1, &[f32::NAN]), [0]);
+        assert_eq!(chosen(FAST, 1, &[0.95, 0.9, 0.89]), [0, 1]);
+        assert_eq!(chosen(FAST, 3, &[0.5, 0.4, 0.3]), [0]);
+        assert_eq!(chosen(FAST, 1, &[]), [] as [u32; 0]);
+        assert_eq!(chosen(FAST, 1, &[f32::NAN]), [0]);
     }
 
     #[test]
     fn with_quota_too_few_fall_back_to_the_schedule() {
-        assert_eq!(taken(SDAR, 1, &[0.95, 0.91, 0.9]), [0, 1], "strict");
-        assert_eq!(taken(SDAR, 2, &[0.95, 0.91, 0.9]), [0, 1]);
-        assert_eq!(taken(SDAR, 3, &[0.95, 0.91, 0.9, 0.1]), [0, 1, 2]);
-        assert_eq!(taken(SDAR, 3, &[0.5, 0.4]), [0, 1], "never more than there are");
-        assert_eq!(taken(SDAR, 0, &[0.5, 0.4]), [0], "never none");
+        assert_eq!(chosen(SDAR, 1, &[0.95, 0.91, 0.9]), [0, 1], "strict");
+        assert_eq!(chosen(SDAR, 2, &[0.95, 0.91, 0.9]), [0, 1]);
+        assert_eq!(chosen(SDAR, 3, &[0.95, 0.91, 0.9, 0.1]), [0, 1, 2]);
+        assert_eq!(chosen(SDAR, 3, &[0.5, 0.4]), [0, 1], "never more than there are");
+        assert_eq!(chosen(SDAR, 0, &[0.5, 0.4]), [0], "never none");
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn another_order_takes_all_that_pass_unless_it_must_run() {
         let confidence = [0.95, 0.5, 0.92];
-        assert_eq!(taken(FAST, 1, &confidence), [0, 2]);
+        assert_eq!(chosen(FAST, 1, &confidence), [0, 2]);
         assert_eq!(run(&confidence), [0]);
         assert_eq!(run(&confidence[1..]), [0]);
     }

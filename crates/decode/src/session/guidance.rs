@@ -2,7 +2,7 @@
 
 use demask_step::{Blend, BlendWith, ForwardInput, TokenId};
 
-use super::request::{Kept, read};
+use super::request::{RetainedDraft, read};
 use crate::{
     policy::CachePolicy,
     step::{Drafts, Query, View},
@@ -11,7 +11,7 @@ use crate::{
 /// The unconditional sequence of the next forward.
 pub(super) struct Unconditional<'a> {
     pub(super) request: &'a mut ForwardInput,
-    pub(super) kept: &'a mut Kept,
+    pub(super) retained: &'a mut RetainedDraft,
     pub(super) tokens: &'a [TokenId],
 }
 
@@ -36,7 +36,7 @@ impl Unconditional<'_> {
         };
         plan.lanes = canvas.plan.lanes;
         if runs {
-            self.kept.fill(plan);
+            self.retained.fill(plan);
         }
         plan.predict.clear();
         plan.must.clear();

@@ -33,7 +33,7 @@ use crate::{
 use guidance::Unconditional;
 use logprobs::Logprobs;
 use recompute::Recompute;
-use request::{Kept, read};
+use request::{RetainedDraft, read};
 use stop::{Ending, Fill, Verdict};
 use tally::Tally;
 
@@ -86,7 +86,7 @@ pub struct Session {
     /// Records whether such rows count as a forward: not of a decoder whose own forwards have them.
     counts_stores: bool,
     /// Kept drafts, by sequence.
-    kept: Vec<Kept>,
+    retained: Vec<RetainedDraft>,
     /// Request of the decoder to a helper.
     helper: ForwardInput,
     query: Query,
@@ -238,8 +238,8 @@ impl Session {
     /// Keeps the rows that the accepted draft computed: all of them under a cache policy whose slots have a history,
     /// else those that the policy names.
     fn keep_accepted(&mut self) {
-        let rows = self.cache.keeps();
-        for (request, kept) in self.requests[..self.running].iter_mut().zip(&mut self.kept) {
+        let rows = self.cache.retains();
+        for (request, kept) in self.requests[..self.running].iter_mut().zip(&mut self.retained) {
             if let Some(Retain { positions, .. }) = request.plan.retain.take() {
                 kept.positions = positions;
             }
@@ -449,13 +449,18 @@ impl Session {
         let drafts = &self.query.branches;
         self.running = UNCONDITIONAL;
         request.blend = None;
-        let (own, others) = self.kept.split_at_mut(UNCONDITIONAL);
+        let (own, others) = self.retained.split_at_mut(UNCONDITIONAL);
         if let (Some(second), Some(kept), Some(tokens)) =
             (unconditional.first_mut(), others.first_mut(), self.canvas.unconditional())
         {
             let query = predicts.then_some(&self.query);
-            let runs =
-                Unconditional { request: second, kept, tokens }.fill(&mut *self.cache, &view, query, request, drafts);
+            let runs = Unconditional { request: second, retained: kept, tokens }.fill(
+                &mut *self.cache,
+                &view,
+                query,
+                request,
+                drafts,
+            );
             self.running += usize::from(runs);
             let blended = || guidance::blend(self.options.cfg_scale, runs.then_some(UNCONDITIONAL));
             request.blend = predicts.then(blended);
@@ -544,13 +549,13 @@ impl Job for Session {
 
     /// Keeps the pending forward as it is: the slots before its first live row are computed again first.
     fn preempted(&mut self) {
-        let (plan, kept) = (&mut self.requests[CANVAS].plan, &mut self.kept[CANVAS]);
+        let (plan, kept) = (&mut self.requests[CANVAS].plan, &mut self.retained[CANVAS]);
         // The accepted draft's rows are among those that are computed again.
         if let Some(keep) = plan.retain.take() {
             kept.positions = keep.positions;
         }
         let end = plan.query.first().unwrap_or(plan.kv_len);
-        self.recompute = Some(Recompute::new(CANVAS, &mut self.needs[CANVAS].sequence, end, plan.kv_len));
+        self.recompute = Some(Recompute::new(CANVAS, &mut self.needs[CANVAS].limits, end, plan.kv_len));
         self.tally.counts.preempted += 1;
     }
 

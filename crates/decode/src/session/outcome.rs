@@ -19,7 +19,7 @@ impl Session {
     /// Returns what its sequences on a network need: 0 is the diffusion model, 1 the guide.
     pub fn needs_of(&self, network: usize) -> Vec<SequenceLimits> {
         let own = self.needs.iter().filter(|need| need.network == network);
-        own.map(|need| need.sequence.clone()).collect()
+        own.map(|need| need.limits.clone()).collect()
     }
 
     /// Returns whether nothing is pending any more.

@@ -30,13 +30,13 @@ pub(super) fn read(request: &mut ForwardInput, tokens: &[TokenId], drafts: &Draf
 
 /// Drafts of the last forward that the next forward of a sequence keeps.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Kept {
+pub(super) struct RetainedDraft {
     /// Lane of the kept draft; none if nothing of the last forward is kept.
     pub(super) lane: Option<u32>,
     pub(super) positions: Positions,
 }
 
-impl Kept {
+impl RetainedDraft {
     /// Creates the record of a sequence with a number of positions.
     pub(super) fn with_capacity(positions: usize) -> Self {
         Self { lane: None, positions: Positions::with_capacity(positions) }
@@ -128,6 +128,6 @@ pub(super) fn helper_request(options: &SessionOptions, helpers: &[SequenceSpec])
     let ask = HeadRequest { banned, ..HeadRequest::default() }.into();
     let sequence = 1 + usize::from(options.cfg_scale > 0.0);
     let mut request = ForwardInput { sequence, ask, ..ForwardInput::default() };
-    request.reserve(&need.sequence);
+    request.reserve(&need.limits);
     request
 }

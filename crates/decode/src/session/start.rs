@@ -5,7 +5,7 @@ use demask_step::{HeadAsk, NO_TOKEN, Predictions, SequenceLimits, SequenceSpec};
 use super::{
     CANVAS, Phase, Session, UNCONDITIONAL,
     logprobs::Logprobs,
-    request::{Kept, helper_request, needs, requests},
+    request::{RetainedDraft, helper_request, needs, requests},
     stop::Ending,
     tally::Tally,
 };
@@ -63,14 +63,12 @@ impl Session {
         query.foreseen.reserve(layout.len());
         query.score.reserve(own.predictions * own.score_width);
         query.branches.reserve(drafted, own.drafts);
-        let kept = requests.iter().map(|_| Kept::with_capacity(drafted)).collect();
+        let kept = requests.iter().map(|_| RetainedDraft::with_capacity(drafted)).collect();
         let helper = helper_request(&options, decoder.helpers());
         let group_rows = all.iter().map(|needs| needs.rows).sum();
         let own = all.into_iter().map(|needs| SequenceLimits { group_rows, ..needs });
-        let needs = own
-            .map(|sequence| SequenceSpec { network: 0, sequence })
-            .chain(decoder.helpers().iter().cloned())
-            .collect();
+        let needs =
+            own.map(|limits| SequenceSpec { network: 0, limits }).chain(decoder.helpers().iter().cloned()).collect();
         let keeps_logits = enforcer.is_some() || reads_logits(&*decoder);
         let adjuster = Adjuster::new(
             &options.adjustments,
@@ -92,7 +90,7 @@ impl Session {
             decoder,
             cache,
             needs,
-            kept,
+            retained: kept,
             requests,
             running: 0,
             rides: false,
@@ -126,7 +124,7 @@ impl Session {
         session.advance();
         // One sequence whose slots can be computed again takes memory as it is used.
         if session.needs.len() == UNCONDITIONAL && session.cache.recomputes() {
-            session.needs[CANVAS].sequence.opens_with = Some(session.requests[CANVAS].plan.kv_len as usize);
+            session.needs[CANVAS].limits.opens_with = Some(session.requests[CANVAS].plan.kv_len as usize);
         }
         Ok(session)
     }

@@ -12,7 +12,7 @@ use crate::{
 
 /// A forward of the diffusion model.
 #[derive(Debug, Clone, Copy, Default)]
-struct Forward {
+struct LastForward {
     index: usize,
     rows: usize,
     drafts: usize,
@@ -26,14 +26,14 @@ pub(super) struct Tally {
     acceptance: Vec<usize>,
     /// The same by the number of their draft tokens.
     drafted: Vec<usize>,
-    last: Forward,
+    last: LastForward,
 }
 
 impl Tally {
     /// One with room for so many draft tokens.
     pub(super) fn with_capacity(drafted: usize) -> Self {
         let [acceptance, drafted] = [drafted; 2].map(Vec::with_capacity);
-        Self { counts: Counts::default(), acceptance, drafted, last: Forward::default() }
+        Self { counts: Counts::default(), acceptance, drafted, last: LastForward::default() }
     }
 
     /// Index of the last forward; 0 before the first.
@@ -48,7 +48,7 @@ impl Tally {
             Some(Lanes::Canvas) | None => 0,
         };
         let rows = requests.iter().map(|request| request.tokens.len()).sum();
-        self.last = Forward { index: self.counts.forwards, rows, drafts };
+        self.last = LastForward { index: self.counts.forwards, rows, drafts };
         self.counts.forwards += 1;
         self.counts.nfe += nfe;
         self.counts.rows += rows;
@@ -99,7 +99,7 @@ impl Tally {
 
     /// The event that ends the last forward.
     pub(super) fn event(&self, progress: &Progress, masks: usize, settled: usize) -> Event {
-        let Forward { index, rows, drafts } = self.last;
+        let LastForward { index, rows, drafts } = self.last;
         let Progress { accepted, rejected, .. } = *progress;
         let (nfe, merged) = (self.counts.nfe, 0);
         Event::Step { step: index, nfe, rows, drafts, accepted, rejected, masks, settled, merged }

@@ -60,7 +60,7 @@ pub fn run(script: Script, mut options: SessionOptions, decoder: &str) -> Result
 pub fn run_as(script: Script, options: SessionOptions) -> Result<Found, String> {
     let mut model = script.denoiser(options.facts.shift);
     let mut session = Session::new(options).map_err(|error| error.to_string())?;
-    let ids: Vec<SequenceId> = session.needs().iter().map(|needs| model.open(&needs.sequence).unwrap()).collect();
+    let ids: Vec<SequenceId> = session.needs().iter().map(|needs| model.open(&needs.limits).unwrap()).collect();
     let run = drive(&mut session, |_, requests| {
         let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence])).collect();
         let mut out = vec![Predictions::default(); batch.len()];

@@ -66,7 +66,7 @@ pub fn drive(session: &mut Session, mut answer: impl FnMut(usize, &[ForwardInput
 
 /// Runs a session on a scripted network, which checks every plan.
 pub fn drive_on(script: &mut Scripted, session: &mut Session) -> Run {
-    let ids: Vec<SequenceId> = session.needs().iter().map(|needs| script.open(&needs.sequence).unwrap()).collect();
+    let ids: Vec<SequenceId> = session.needs().iter().map(|needs| script.open(&needs.limits).unwrap()).collect();
     drive(session, |_, requests| {
         let batch: Vec<_> = requests.iter().map(|request| request.step(ids[request.sequence])).collect();
         let mut out = vec![Predictions::default(); batch.len()];
@@ -101,7 +101,7 @@ pub fn run_all_live(options: SessionOptions, seed: u64) -> Vec<Vec<(u32, TokenId
     let mut script = Scripted::new(seed, VOCAB, options.facts.shift);
     let mut session = Session::new(options).unwrap();
     let length = session.layout().len();
-    let needs = SequenceLimits { rows: length, ..session.needs()[0].sequence.clone() };
+    let needs = SequenceLimits { rows: length, ..session.needs()[0].limits.clone() };
     let id = script.open(&needs).unwrap();
     let mut steps = Vec::new();
     while session.wants() == Some(0) {

@@ -23,7 +23,7 @@ fn on_scripts(seed: u64, options: SessionOptions) -> Scripts {
     let mut model = Scripted::new(seed, VOCAB, options.facts.shift).with_easy(0.6);
     let mut guide = Scripted::new(seed, VOCAB, 1).with_easy(0.6);
     let mut session = Session::new(options).unwrap();
-    let ids: Vec<_> = session.needs().iter().map(|needs| model.open(&needs.sequence).unwrap()).collect();
+    let ids: Vec<_> = session.needs().iter().map(|needs| model.open(&needs.limits).unwrap()).collect();
     let reader = guide.open(&session.needs_of(1)[0]).unwrap();
     let (mut drafted, mut committed, mut commits) = (Vec::new(), Vec::new(), Vec::new());
     while session.wants().is_some() {
@@ -114,7 +114,7 @@ fn flashdlm_g9_caches_change_drafts_only() {
             (options.cache, options.block_length) = (cache.parse().unwrap(), Some(8));
             let mut session = Session::new(options).unwrap();
             let mut script = Scripted::new(seed, VOCAB, 0);
-            let id = script.open(&session.needs()[0].sequence).unwrap();
+            let id = script.open(&session.needs()[0].limits).unwrap();
             let mut guide = Guide::new(|before: &[TokenId]| ranked(seed, 20, &before[before.len() - 1..]));
             while session.wants().is_some() {
                 let mut out = [Predictions::default()];

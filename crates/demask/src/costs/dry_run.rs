@@ -106,7 +106,7 @@ fn each(
         let of = |request: &ForwardInput| needs.get(request.sequence);
         let network = requests.first().and_then(of).map_or(0, |need| need.network);
         let increments: Vec<bool> =
-            requests.iter().map(|request| of(request).is_some_and(|need| need.sequence.increments)).collect();
+            requests.iter().map(|request| of(request).is_some_and(|need| need.limits.increments)).collect();
         let asked = DryRunGroup { step, network, requests, increments: &increments };
         let answers: Result<Vec<_>, _> = requests.iter().map(|request| mock.answer(&asked, request)).collect();
         let mut answers = answers?;
@@ -146,7 +146,7 @@ impl Outcome {
     }
 
     /// Says it where drafts were decided, or tokens were forced.
-    fn told(self) -> Option<String> {
+    fn describe(self) -> Option<String> {
         let [accepted, rejected] = self.drafts;
         let drafts = (accepted + rejected > 0).then(|| {
             let (drafts, tokens) = (counted(accepted + rejected, "draft"), counted(self.commits, "token"));
@@ -199,19 +199,19 @@ fn guesses(ForwardInput { plan, tokens, .. }: &ForwardInput, open: Option<TokenI
 pub fn explain(
     session: &mut Session,
     mock: &mut dyn MockNetwork,
-    tell: &mut dyn FnMut(String),
+    emit: &mut dyn FnMut(String),
     see: &mut See<'_>,
 ) -> Result<(), ReplayError> {
     let own = session.needs().iter().filter(|need| need.network == 0).count();
     if let Some(rule) = session.decoder_rule() {
-        tell(format!("decoder: {rule}"));
+        emit(format!("decoder: {rule}"));
     }
     if let Some(rule) = session.cache_rule() {
-        tell(format!("cache: {rule}"));
+        emit(format!("cache: {rule}"));
     }
     let before = Outcome::of(session).forced;
     if before > 0 {
-        tell(format!("form: leaves no choice about {} before the first forward", counted(before, "token")));
+        emit(format!("form: leaves no choice about {} before the first forward", counted(before, "token")));
     }
     let open = session.canvas().last().copied();
     let told = RefCell::new(Vec::new());
@@ -221,13 +221,13 @@ pub fn explain(
     };
     each(session, mock, &mut note, &mut |outcome| {
         let mut lines = told.take();
-        if let (Some(line), Some(outcome)) = (lines.last_mut(), outcome.told()) {
+        if let (Some(line), Some(outcome)) = (lines.last_mut(), outcome.describe()) {
             *line += &outcome;
         }
-        lines.into_iter().for_each(&mut *tell);
+        lines.into_iter().for_each(&mut *emit);
     })?;
     let counts = session.counts();
-    tell(format!("{} forwards, {} NFE, {} rows", counts.forwards, counts.nfe, counts.rows));
+    emit(format!("{} forwards, {} NFE, {} rows", counts.forwards, counts.nfe, counts.rows));
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 
 use demask_checkpoint::AdapterFacts;
 use demask_decode::{DecodingReceipt, Session};
-use demask_model::{ArchSpec, Asked, Convention, WeightError, attention_shape, keys_read, step_cost};
+use demask_model::{ArchSpec, Convention, StepInput, WeightError, attention_shape, keys_read, step_cost};
 use demask_step::{Cost, ForwardInput, LayerRows, Operations, Predictions};
 use demask_tensor::{PAGE, PageKind};
 use serde::Serialize;
@@ -182,7 +182,7 @@ impl Priced {
         let (mut cost, mut keys, mut partial) = (Cost::default(), 0, false);
         for ((request, &increments), answer) in asked.requests.iter().zip(asked.increments).zip(answers) {
             let ForwardInput { plan, tokens, ask, .. } = request;
-            answer.cost = step_cost(&self.spec, convention, Asked { plan, tokens, ask }, increments);
+            answer.cost = step_cost(&self.spec, convention, StepInput { plan, tokens, ask }, increments);
             if let Some(adapter) = &self.adapter {
                 answer.cost.operations += adapter.operations(tokens);
             }
@@ -210,7 +210,7 @@ impl Priced {
     /// `taken`. Rows that are alike choose fewer.
     fn experts(&self, rows: u64) -> u64 {
         let Some(experts) = &self.spec.experts else { return 0 };
-        let left_out = 1.0 - experts.shape.taken as f64 / experts.shape.count as f64;
+        let left_out = 1.0 - experts.shape.per_row as f64 / experts.shape.count as f64;
         let share = 1.0 - left_out.powi(i32::try_from(rows).unwrap_or(i32::MAX));
         (self.weights.experts as f64 * share).round() as u64
     }

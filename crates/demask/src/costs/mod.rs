@@ -103,7 +103,7 @@ impl Subject<'_> {
         &self,
         mut session: Session,
         predicted: &Predicted<'_>,
-        tell: &mut dyn FnMut(String),
+        emit: &mut dyn FnMut(String),
     ) -> Result<Costs, CostError> {
         let (info, counting) = (self.shape.info(), self.counting());
         let (spec, session) = (info.spec().clone(), &mut session);
@@ -111,7 +111,7 @@ impl Subject<'_> {
             Predicted::Assumed(acceptance) => {
                 let mut mock = Assumed::new(info, acceptance, self.seed);
                 let estimate = self.shape.estimate(spec, session, counting, &mut |session, price| {
-                    explain(session, &mut mock, tell, price)
+                    explain(session, &mut mock, emit, price)
                 })?;
                 (estimate, Some(acceptance))
             }

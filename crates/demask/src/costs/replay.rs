@@ -55,7 +55,7 @@ pub struct Recorded {
     pub cache: String,
     records: VecDeque<Record>,
     translate: BTreeMap<TokenId, TokenId>,
-    taken: usize,
+    replayed: usize,
 }
 
 impl Recorded {
@@ -81,7 +81,7 @@ impl Recorded {
         let (prompt_tokens, length, decoder, cache) =
             header.filter(|_| !records.is_empty()).ok_or(ReplayError::NoPredictions)?;
         let (translate, taken) = (BTreeMap::new(), 0);
-        Ok(Self { prompt_tokens, length, decoder, cache, records, translate, taken })
+        Ok(Self { prompt_tokens, length, decoder, cache, records, translate, replayed: taken })
     }
 
     /// Translates its tokens to those of networks with so many tokens and these masks: each to itself, or if that is none of
@@ -147,8 +147,8 @@ impl MockNetwork for Recorded {
     ) -> Result<Predictions, ReplayError> {
         let mut positions = Positions::new();
         positions.set_union(&[&plan.predict, &plan.must, &plan.hint]);
-        let record = self.records.pop_front().ok_or(ReplayError::Short { steps: self.taken })?;
-        self.taken = record.step + 1;
+        let record = self.records.pop_front().ok_or(ReplayError::Short { steps: self.replayed })?;
+        self.replayed = record.step + 1;
         let lanes = plan.lanes.count();
         let told = |lanes: usize, network: usize, positions: &Positions| {
             let whose = if network == 0 { "" } else { " of the guide" };

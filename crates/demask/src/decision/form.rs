@@ -93,7 +93,7 @@ impl ModelInfo {
         } else {
             self.apart_from_each_other(&context, &lines, ends[1])?
         };
-        Ok(Form { texts, slots, questions: Questions { asked, input_tokens: given } })
+        Ok(Form { texts, slots, questions: Questions { questions: asked, input_tokens: given } })
     }
 
     /// Gets questions ready to be answered.
@@ -130,7 +130,8 @@ impl ModelInfo {
         let tail = self.said(&before[start..])?;
         let choices = texts.iter().map(|text| {
             let text = text.trim();
-            let unwritten = || wrong(at.to_owned(), format!("the tokenizer cannot write the choice {:?}", shown(text)));
+            let unwritten =
+                || wrong(at.to_owned(), format!("the tokenizer cannot write the choice {:?}", excerpt(text)));
             let all = self.said(&format!("{}{gap}{text}", &before[start..]))?;
             let own = all.strip_prefix(&tail[..]).filter(|own| !own.is_empty()).ok_or_else(unwritten)?;
             let is_written = self.tokenizer()?.decode(&all, false).ends_with(text);
@@ -233,6 +234,6 @@ fn too_many(what: &str, tokens: usize) -> Result<(), Error> {
 }
 
 /// The beginning of a text for a message.
-pub(super) fn shown(text: &str) -> String {
+pub(super) fn excerpt(text: &str) -> String {
     text.chars().take(40).collect()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Decision, MOST_CHOICES, MOST_QUESTIONS, Question, QuestionKind, form::shown, wrong};
+use super::{Decision, MOST_CHOICES, MOST_QUESTIONS, Question, QuestionKind, form::excerpt, wrong};
 use crate::Error;
 
 impl Question {
@@ -26,7 +26,7 @@ impl Question {
     }
 
     fn read(value: &Value, at: &str) -> Result<Self, Error> {
-        let mut fields = Fields::of(value, at)?;
+        let mut fields = QuestionFields::of(value, at)?;
         let kind = fields.text("type")?;
         let name = fields.take("name").map(|name| text_of(name, &format!("{at}.name"))).transpose()?;
         let mut instructions = fields.text("instructions")?;
@@ -74,9 +74,9 @@ impl Question {
 }
 
 /// The fields of an object that are left, and its place.
-struct Fields<'v>(Map<String, Value>, &'v str);
+struct QuestionFields<'v>(Map<String, Value>, &'v str);
 
-impl<'v> Fields<'v> {
+impl<'v> QuestionFields<'v> {
     fn of(value: &Value, at: &'v str) -> Result<Self, Error> {
         let map = value.as_object().ok_or_else(|| expected(at, value, "an object"))?;
         let set = map.iter().filter(|(_, value)| !value.is_null());
@@ -117,7 +117,7 @@ impl<'v> Fields<'v> {
                 texts.push(text_of(option.clone(), &at)?);
                 continue;
             }
-            let mut fields = Fields::of(option, &at)?;
+            let mut fields = QuestionFields::of(option, &at)?;
             let text = fields.text(key)?;
             if let Some(description) = fields.take("description") {
                 let description = text_of(description, &format!("{at}.description"))?;
@@ -136,7 +136,7 @@ impl<'v> Fields<'v> {
     /// Refuses a field that nothing was taken of.
     fn finish(self) -> Result<(), Error> {
         match self.0.keys().next() {
-            Some(name) => Err(wrong(format!("{}.{}", self.1, shown(name)), "it is unknown: omit it")),
+            Some(name) => Err(wrong(format!("{}.{}", self.1, excerpt(name)), "it is unknown: omit it")),
             None => Ok(()),
         }
     }
@@ -151,5 +151,5 @@ fn text_of(value: Value, at: &str) -> Result<String, Error> {
 
 /// The error about a value.
 fn expected(at: &str, found: &Value, what: &str) -> Error {
-    wrong(at.to_owned(), format!("it is {}, expected {what}", shown(&found.to_string())))
+    wrong(at.to_owned(), format!("it is {}, expected {what}", excerpt(&found.to_string())))
 }

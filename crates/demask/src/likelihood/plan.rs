@@ -142,7 +142,7 @@ struct Sum {
 }
 
 /// A log-probability that a forward told of a text's token.
-pub(super) struct Told {
+pub(super) struct ScoredToken {
     /// The text.
     pub text: usize,
     /// Its log-probability.
@@ -287,8 +287,8 @@ impl Plan {
         self.canvases.iter().map(Canvas::width).max().unwrap_or(1)
     }
 
-    /// Adds a forward's judged tokens to the sums that they are part of. `tell` gets them token by token.
-    pub fn add(&mut self, canvas: usize, answer: &Predictions, tell: &mut dyn FnMut(Told)) {
+    /// Adds a forward's judged tokens to the sums that they are part of. `emit` gets them token by token.
+    pub fn add(&mut self, canvas: usize, answer: &Predictions, emit: &mut dyn FnMut(ScoredToken)) {
         let width = self.canvases[canvas].width();
         for &reader in &self.canvases[canvas].readers {
             let Sum { text, reads, added, value } = &mut self.sums[reader];
@@ -298,7 +298,7 @@ impl Plan {
                 let log_probability = answer.scores[place * width + read.column as usize].log_probability;
                 *value += f64::from(log_probability);
                 *added += 1;
-                tell(Told { text: *text, log_probability, place });
+                emit(ScoredToken { text: *text, log_probability, place });
             }
         }
     }

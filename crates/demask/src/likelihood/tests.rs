@@ -93,7 +93,7 @@ fn one_by_one(model: &Model, context: &[TokenId], text: &[TokenId], options: &Li
     let mut sum = 0.0;
     for draw in drawn(model.info().family().decoding().likelihood.draws, text.len(), options) {
         let whole = [(context.to_vec(), text.to_vec())];
-        let LikelihoodTask { asked, .. } = model.info().likelihoods(&whole, options, 1).unwrap();
+        let LikelihoodTask { input: asked, .. } = model.info().likelihoods(&whole, options, 1).unwrap();
         let plan = Plan::hiding(&asked.texts, &[vec![draw]]);
         let found = model
             .judge(LikelihoodTask::new(asked, plan, 1), SchedulingParams::default(), |found| found)

@@ -193,9 +193,9 @@ fn naive_experts(experts: &Experts, of: &dyn Fn(LayerRole) -> Vec<f32>) -> Naive
         experts: (0..shape.count).map(expert).collect(),
         shared: (shape.shared_ffn > 0)
             .then(|| [LayerRole::SharedGate, LayerRole::SharedUp, LayerRole::SharedDown].map(of)),
-        taken: shape.taken,
+        per_row: shape.per_row,
         sigmoid: rule.score == Score::Sigmoid,
-        groups: rule.groups.map(|groups| [groups.count, groups.kept]),
+        groups: rule.groups.map(|groups| [groups.count, groups.selected]),
         renormalised: rule.share != Share::Whole,
         scale: f64::from(rule.scale),
     }
@@ -248,7 +248,7 @@ fn base() -> ArchSpec {
 /// Weights that do not add up to 1, as LLaDA-MoE has them.
 fn softmax_experts() -> Experts {
     Experts {
-        shape: ExpertShape { count: 10, taken: 3, ffn: 20, shared_ffn: 0 },
+        shape: ExpertShape { count: 10, per_row: 3, ffn: 20, shared_ffn: 0 },
         rule: RouterRule { score: Score::Softmax, groups: None, share: Share::Whole, scale: 1.0 },
         biased: false,
         dense: Vec::new(),
@@ -259,11 +259,11 @@ fn softmax_experts() -> Experts {
 fn grouped_experts() -> Experts {
     let rule = RouterRule {
         score: Score::Sigmoid,
-        groups: Some(ExpertGroups { count: 4, kept: 2 }),
+        groups: Some(ExpertGroups { count: 4, selected: 2 }),
         share: Share::OfChosen(1e-20),
         scale: 2.5,
     };
-    let shape = ExpertShape { count: 12, taken: 4, ffn: 24, shared_ffn: 40 };
+    let shape = ExpertShape { count: 12, per_row: 4, ffn: 24, shared_ffn: 40 };
     Experts { shape, rule, biased: true, dense: vec![0] }
 }
 

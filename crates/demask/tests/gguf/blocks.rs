@@ -242,7 +242,7 @@ fn weights_without_a_kernel_of_their_own_are_told_and_counted() {
         assert_eq!(widened.is_empty(), own, "{format}: {widened:?}");
         let Some(widened) = widened.first() else { continue };
         let table = VOCABULARY * Dtype::Block(format).row_bytes(HIDDEN).unwrap();
-        let found = (widened.stored.as_str(), widened.kept.as_str(), widened.tensors, widened.stored_bytes as usize);
+        let found = (widened.stored.as_str(), widened.format.as_str(), widened.tensors, widened.stored_bytes as usize);
         assert_eq!(found, (format.to_string().as_str(), kept, 7 * LAYERS + 1, matrices - table));
         let vectors = (2 * LAYERS + 1) * HIDDEN * 4;
         // The table stays in the file.

@@ -15,7 +15,7 @@ pub const FILES: &str = "idlm_";
 /// Runs a session on a model's network.
 fn run(model: &mut ModelByHand, session: &mut Session) -> Vec<Round> {
     let network = model.network_mut();
-    let sequence = network.open(&session.needs()[0].sequence).unwrap();
+    let sequence = network.open(&session.needs()[0].limits).unwrap();
     let rounds = of_session(session, |request| {
         let mut out = [Predictions::default()];
         let step = request.step(sequence);

@@ -144,12 +144,12 @@ fn experts(spec: &ArchSpec, name: &str) -> Option<String> {
     let shape = spec.experts.as_ref()?.shape;
     let layers = (0..spec.layers).filter(|&layer| matches!(spec.mlp(layer), Mlp::Experts(_))).count();
     let one = 3 * shape.ffn * spec.hidden;
-    let idle = layers * (shape.count - shape.taken) * one;
+    let idle = layers * (shape.count - shape.per_row) * one;
     let active = (spec.parameters() - idle as u64) as f64 / 1e9;
     let all = gigabytes((2 * layers * shape.count * one) as u64);
-    let left_out = 1.0 - shape.taken as f64 / shape.count as f64;
+    let left_out = 1.0 - shape.per_row as f64 / shape.count as f64;
     let read = [1, 4, 32].map(|rows| format!("{:.0} %", 100.0 * (1.0 - left_out.powi(rows))));
-    let (count, taken) = (shape.count, shape.taken);
+    let (count, taken) = (shape.count, shape.per_row);
     Some(format!("| `{name}` | {count} in {layers} layers | {taken} | {active:.2} B | {all} | {} |", read.join(" | ")))
 }
 

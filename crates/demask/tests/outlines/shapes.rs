@@ -80,13 +80,13 @@ fn families_with_experts_are_read_by_their_own_rules() {
     let llada = text("llada-moe-7b-a1b");
     assert_eq!((llada.spec.attention, llada.spec.shift, llada.special.mask), (Mask::Full, 0, Some(156_895)));
     let experts = llada.spec.experts.unwrap();
-    assert_eq!(experts.shape, ExpertShape { count: 64, taken: 8, ffn: 1024, shared_ffn: 0 });
+    assert_eq!(experts.shape, ExpertShape { count: 64, per_row: 8, ffn: 1024, shared_ffn: 0 });
     let plain = RouterRule { score: Score::Softmax, groups: None, share: Share::Whole, scale: 1.0 };
     assert_eq!((experts.rule, experts.biased, experts.dense.len()), (plain, false, 0));
     let sdar = text("sdar-30b-a3b");
     assert_eq!((sdar.spec.attention, sdar.spec.shift, sdar.special.mask), (Mask::blocks(4), 0, Some(151_669)));
     let experts = sdar.spec.experts.unwrap();
-    assert_eq!(experts.shape, ExpertShape { count: 128, taken: 8, ffn: 768, shared_ffn: 0 });
+    assert_eq!(experts.shape, ExpertShape { count: 128, per_row: 8, ffn: 768, shared_ffn: 0 });
     assert_eq!(experts.rule, RouterRule { share: Share::OfChosen(0.0), ..plain });
     let rnd1 = text("rnd1-30b-a3b");
     assert_eq!((rnd1.spec.attention, rnd1.spec.shift, rnd1.special.mask), (Mask::Full, 1, Some(151_669)));
@@ -96,8 +96,8 @@ fn families_with_experts_are_read_by_their_own_rules() {
         assert_eq!((mini.spec.attention, mini.spec.shift, mini.special.mask), (Mask::blocks(32), 0, Some(156_895)));
         assert_eq!((mini.spec.rope.rotated, mini.spec.head_dim), (64, 128));
         let experts = mini.spec.experts.unwrap();
-        assert_eq!(experts.shape, ExpertShape { count: 256, taken: 8, ffn: 512, shared_ffn: 512 });
-        let groups = Some(ExpertGroups { count: 8, kept: 4 });
+        assert_eq!(experts.shape, ExpertShape { count: 256, per_row: 8, ffn: 512, shared_ffn: 512 });
+        let groups = Some(ExpertGroups { count: 8, selected: 4 });
         let rule = RouterRule { score: Score::Sigmoid, groups, share: Share::OfChosen(1e-20), scale: 2.5 };
         assert_eq!((experts.rule, experts.biased, experts.dense), (rule, true, vec![0]));
     }

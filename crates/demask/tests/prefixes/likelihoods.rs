@@ -32,7 +32,7 @@ fn cached(found: &[Likelihood]) -> usize {
 }
 
 /// All that a likelihood says of its text.
-fn told(found: &[Likelihood]) -> Vec<(u64, usize, String)> {
+fn comparable(found: &[Likelihood]) -> Vec<(u64, usize, String)> {
     found.iter().map(|one| (one.log_probability.to_bits(), one.tokens, format!("{:?}", one.logprobs))).collect()
 }
 
@@ -52,7 +52,7 @@ fn a_context_that_is_there_is_not_read_again() {
             let pairs = options(3 * PAGE + 5, question);
             let (cold, found) = (task(&plain, &pairs, top), task(&warm, &pairs, top));
             let (cold, found) = (run(&mut plain, cold), run(&mut warm, found));
-            assert_eq!(told(&found), told(&cold), "round {round}");
+            assert_eq!(comparable(&found), comparable(&cold), "round {round}");
             let forwards = |found: &[Likelihood]| found.iter().map(|one| one.forwards).sum::<usize>();
             assert_eq!(forwards(&found), forwards(&cold), "round {round}");
             let flops = |found: &[Likelihood]| found.iter().map(|one| one.flops).sum::<f64>();
@@ -74,7 +74,7 @@ fn options_that_are_asked_one_by_one_share_their_context() {
     for (index, pair) in all.iter().enumerate() {
         let one = task(&warm, &vec![pair.clone()], None);
         let found = run(&mut warm, one);
-        assert_eq!(told(&found), told(&cold[index..=index]), "option {index}");
+        assert_eq!(comparable(&found), comparable(&cold[index..=index]), "option {index}");
         assert_eq!(cached(&found) >= 2 * PAGE, index > 0, "option {index}");
     }
 }
@@ -99,7 +99,7 @@ fn a_bound_under_full_attention_begins_with_nothing() {
         let task = task(&model, &pairs, None);
         run(&mut model, task)
     });
-    assert_eq!((told(&first), cached(&second)), (told(&second), 0));
+    assert_eq!((comparable(&first), cached(&second)), (comparable(&second), 0));
 }
 
 /// Tasks of any options enter and leave in any order, beside each other and with little room for what is over.
@@ -119,7 +119,7 @@ fn likelihoods_in_company_have_the_bits_of_cold_ones() {
                 pairs.truncate(1 + dice.below(4));
                 let top = [None, Some(2)][dice.below(2)];
                 let cold = task(&plain, &pairs, top);
-                let expected = told(&run(&mut plain, cold));
+                let expected = comparable(&run(&mut plain, cold));
                 let task = task(&warm, &pairs, top);
                 running.push((warm.submit(task).unwrap(), expected));
                 done += 1;
@@ -128,7 +128,7 @@ fn likelihoods_in_company_have_the_bits_of_cold_ones() {
                 let place = running.iter().position(|(other, _)| *other == id).unwrap();
                 let (_, expected) = running.swap_remove(place);
                 let found = outcome.unwrap().job_as::<LikelihoodTask>().unwrap().likelihoods(0.0);
-                assert_eq!(told(&found), expected, "round {round}");
+                assert_eq!(comparable(&found), expected, "round {round}");
             }
         }
         assert!(warm.is_idle());

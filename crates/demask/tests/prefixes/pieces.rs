@@ -12,7 +12,7 @@ use crate::batch::by_hand;
 
 /// An answer's commits, log-probabilities and counts.
 #[derive(Debug, PartialEq)]
-struct Told {
+struct Observed {
     commits: Vec<(u32, TokenId, u32)>,
     logprobs: Vec<String>,
     nfe: usize,
@@ -21,7 +21,7 @@ struct Told {
 }
 
 /// Decodes behind a prompt of so many tokens; also the number of forwards of the network and of cached tokens.
-fn told(bench: &mut Bench, length: usize, method: (&str, &str), cfg_scale: f32) -> (Told, usize, usize) {
+fn observe(bench: &mut Bench, length: usize, method: (&str, &str), cfg_scale: f32) -> (Observed, usize, usize) {
     let own = options(&bench.facts, &tokens(length), 12, method);
     let session = Session::new(SessionOptions { top_logprobs: Some(3), cfg_scale, ..own }).unwrap();
     let before = bench.scheduler.counters().forwards;
@@ -30,7 +30,7 @@ fn told(bench: &mut Bench, length: usize, method: (&str, &str), cfg_scale: f32) 
     let answer = length as u32..session.canvas().len() as u32;
     let logprobs = answer.map(|position| format!("{:?}", session.logprob(position))).collect();
     let (receipt, commits) = (session.receipt(), commits(&mut session));
-    let told = Told { commits, logprobs, nfe: receipt.nfe, rows: receipt.rows, flops: receipt.flops.to_bits() };
+    let told = Observed { commits, logprobs, nfe: receipt.nfe, rows: receipt.rows, flops: receipt.flops.to_bits() };
     (told, forwards, receipt.cached_tokens)
 }
 
@@ -53,8 +53,8 @@ fn a_prompt_in_pieces_has_the_bits_of_one_that_is_not_cut() {
             let mut cut = with_pieces(kind, rows, 0);
             for &(method, scale) in &all {
                 for length in [3, 41, 70] {
-                    let (expected, forwards, _) = told(&mut whole, length, method, scale);
-                    let (found, pieces, _) = told(&mut cut, length, method, scale);
+                    let (expected, forwards, _) = observe(&mut whole, length, method, scale);
+                    let (found, pieces, _) = observe(&mut cut, length, method, scale);
                     let name = format!("{kind} {method:?} {scale} behind {length} tokens in pieces of {rows}");
                     assert_eq!(found, expected, "{name}");
                     // Of a block-causal prompt whole blocks are cut, here of four.
@@ -72,8 +72,8 @@ fn pieces_behind_a_prefix_that_was_found_have_the_same_bits() {
         for &method in methods(Bench::of(kind, 0).facts.mask) {
             let (mut whole, mut cut) = (with_pieces(kind, usize::MAX, ALL), with_pieces(kind, 7, ALL));
             for (round, length) in [PAGE + 9, 3 * PAGE + 2, 3 * PAGE + 2].into_iter().enumerate() {
-                let (expected, _, shared) = told(&mut whole, length, method, 0.0);
-                let (found, _, cached) = told(&mut cut, length, method, 0.0);
+                let (expected, _, shared) = observe(&mut whole, length, method, 0.0);
+                let (found, _, cached) = observe(&mut cut, length, method, 0.0);
                 assert_eq!((found, cached), (expected, shared), "{kind} {method:?}");
                 // The second one has the first one's prompt for its beginning.
                 let known = if kind == "block" { [0, PAGE + 8, 3 * PAGE] } else { [0, PAGE + 9, 3 * PAGE + 1] };

@@ -91,7 +91,7 @@ fn the_youngest_goes_on_to_the_bit() {
                 session(&bench.facts, &prompt, 5 * PAGE, method)
             };
             let mut plain = Bench::of(kind, 0);
-            let needs = SequenceLimits { opens_with: None, ..make(&plain, 3).needs()[0].sequence.clone() };
+            let needs = SequenceLimits { opens_with: None, ..make(&plain, 3).needs()[0].limits.clone() };
             let whole = plain.scheduler.network(plain.network).unwrap().memory_cost(&needs).unwrap().own;
             // Two of them have room, drafts included.
             let mut bench = small(kind, prefixes, 2 * whole / plain.page_bytes());
@@ -235,10 +235,10 @@ fn random_requests_in_little_memory_are_what_they_are_alone() {
 fn what_is_given_up_is_needed_again_up_to_the_pending_forward() {
     let mut bench = Bench::of("block", 0);
     let mut session = session(&bench.facts, &tokens(PAGE), 4 * PAGE, ("static", "block"));
-    assert_eq!(session.needs()[0].sequence.opens_with, Some(PAGE + session.layout().block_length()));
+    assert_eq!(session.needs()[0].limits.opens_with, Some(PAGE + session.layout().block_length()));
     session = bench.run(session);
     assert_eq!(session.counts().preempted, 0);
     let full = Bench::of("full", 0);
     let whole = super::session(&full.facts, &tokens(PAGE), 4 * PAGE, ("static", "none"));
-    assert_eq!(whole.needs()[0].sequence.opens_with, None, "under full attention all is needed at once");
+    assert_eq!(whole.needs()[0].limits.opens_with, None, "under full attention all is needed at once");
 }

@@ -73,7 +73,7 @@ impl Request {
     ) {
         let predictions = self.job.needs().iter().map(|need| {
             let mut predictions = Predictions::default();
-            predictions.reserve(&need.sequence);
+            predictions.reserve(&need.limits);
             Cell::new(predictions)
         });
         self.open = Open {
@@ -82,7 +82,7 @@ impl Request {
             filling: true,
             tags: vec![None; self.on.len()],
             pieces: Pieces::default(),
-            room: self.job.needs().iter().map(|need| need.sequence.opens_with.unwrap_or(usize::MAX)).collect(),
+            room: self.job.needs().iter().map(|need| need.limits.opens_with.unwrap_or(usize::MAX)).collect(),
             sequences,
             reservations,
         };
@@ -94,7 +94,7 @@ impl Request {
 
     /// Counts the bytes that its sequences have taken by now.
     pub(crate) fn count_bytes(&mut self) {
-        let taken = self.open.reservations.iter().map(|reservation| reservation.taken).sum();
+        let taken = self.open.reservations.iter().map(|reservation| reservation.allocated).sum();
         self.bytes = self.bytes.max(taken);
     }
 
@@ -112,7 +112,7 @@ impl Request {
 
     /// Returns whether memory for all of its positions is taken when it enters.
     pub(crate) fn is_fixed(&self) -> bool {
-        self.job.needs().iter().all(|need| need.sequence.opens_with.is_none())
+        self.job.needs().iter().all(|need| need.limits.opens_with.is_none())
     }
 
     /// Learns that its sequences were closed, for it to wait again.

@@ -87,7 +87,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
             let id = request.on[need.network];
             let Some(state) = &mut self.states[id.0] else { continue };
             let prefix = if state.keeps_prefixes() { request.job().prefix_tokens(index) } else { Prefix::default() };
-            match state.open(&need.sequence, prefix, tenant) {
+            match state.open(&need.limits, prefix, tenant) {
                 Ok(opened) => {
                     sequences.push((id, opened.sequence));
                     filled.push(opened.filled);
@@ -166,7 +166,7 @@ impl<N: Network + ?Sized> Scheduler<N> {
     fn evict(&mut self, request: &Request, reservations: &[Reservation]) {
         for reservation in reservations {
             let left = self.budgets.left(reservation.device);
-            let mut left = left.saturating_sub(reservation.taken).saturating_sub(reservation.growth);
+            let mut left = left.saturating_sub(reservation.allocated).saturating_sub(reservation.growth);
             for (index, need) in request.job().needs().iter().enumerate() {
                 if let Some(state) = &mut self.states[request.on[need.network].0]
                     && state.device == reservation.device
@@ -208,6 +208,6 @@ impl<N: Network + ?Sized> Scheduler<N> {
             Some(opening.and_then(|opening| promised.map(|promised| cost(opening, promised))))
         };
         let needs = request.job().needs().iter();
-        reservations(needs.filter_map(|need| cost_of(*on.get(need.network)?, &need.sequence)))
+        reservations(needs.filter_map(|need| cost_of(*on.get(need.network)?, &need.limits)))
     }
 }

@@ -11,11 +11,11 @@ pub struct Column {
     pub about: &'static str,
     pub cell: fn(&Summary) -> String,
     /// Records whether it is shown: columns that say nothing are left out.
-    pub shown: fn(&[&Summary]) -> bool,
+    pub visible: fn(&[&Summary]) -> bool,
 }
 
 const fn column(name: &'static str, about: &'static str, cell: fn(&Summary) -> String) -> Column {
-    Column { name, about, cell, shown: |_| true }
+    Column { name, about, cell, visible: |_| true }
 }
 
 /// Columns that hold words, and stand to the left.
@@ -41,19 +41,19 @@ pub const WORDS: [&str; 15] = [
 pub const MAIN: &[Column] = &[
     column("run", "its name, or decoder and cache and what else differs", |row| row.run.clone()),
     Column {
-        shown: |rows| differ(rows, |row| row.model.as_str()),
+        visible: |rows| differ(rows, |row| row.model.as_str()),
         ..column("model", "what answered", |row| row.model.clone())
     },
     Column {
-        shown: |rows| differ(rows, |row| row.device.as_str()),
+        visible: |rows| differ(rows, |row| row.device.as_str()),
         ..column("device", "where it ran, and in which numbers", |row| row.device.clone())
     },
     Column {
-        shown: |rows| differ(rows, |row| row.prompts.as_str()),
+        visible: |rows| differ(rows, |row| row.prompts.as_str()),
         ..column("prompts", "their wording and the solved problems in them", |row| row.prompts.clone())
     },
     Column {
-        shown: |rows| differ(rows, prefixes),
+        visible: |rows| differ(rows, prefixes),
         ..column("prefixes", "whether items share what their prompts begin with; – where none can be kept", |row| {
             prefixes(row).to_owned()
         })
@@ -66,15 +66,15 @@ pub const MAIN: &[Column] = &[
         accuracy,
     ),
     Column {
-        shown: |rows| rows.iter().any(|row| row.valid.is_some()),
+        visible: |rows| rows.iter().any(|row| row.valid.is_some()),
         ..column("valid %", "answers that are JSON as the schema of their problem says", |row| percent(row.valid))
     },
     Column {
-        shown: |rows| rows.iter().any(|row| row.seeds > 1),
+        visible: |rows| rows.iter().any(|row| row.seeds > 1),
         ..column("seeds", "under how many each item was answered, ± the standard deviation between them", seeds)
     },
     Column {
-        shown: |rows| rows.iter().any(|row| row.difference.is_some()),
+        visible: |rows| rows.iter().any(|row| row.difference.is_some()),
         ..column(
             "difference",
             "points of accuracy above the baseline's on the same items, with the 95 % interval of matched pairs (Agresti \
@@ -83,11 +83,11 @@ pub const MAIN: &[Column] = &[
         )
     },
     Column {
-        shown: |rows| rows.iter().any(|row| row.cut > 0.0),
+        visible: |rows| rows.iter().any(|row| row.cut > 0.0),
         ..column("cut %", "answers that filled their length without coming to an end", |row| percent(Some(row.cut)))
     },
     Column {
-        shown: |rows| rows.iter().any(|row| row.calibration.is_some()),
+        visible: |rows| rows.iter().any(|row| row.calibration.is_some()),
         ..column(
             "Brier",
             "mean squared error of the choices' probabilities, summed over the choices of an item: 0 is best, 2 worst",
@@ -95,7 +95,7 @@ pub const MAIN: &[Column] = &[
         )
     },
     Column {
-        shown: |rows| rows.iter().any(|row| row.calibration.is_some()),
+        visible: |rows| rows.iter().any(|row| row.calibration.is_some()),
         ..column(
             "ECE %",
             "expected calibration error: points between the winners' probabilities and the share of right ones, over 10 bins",
@@ -103,7 +103,7 @@ pub const MAIN: &[Column] = &[
         )
     },
     Column {
-        shown: |rows| rows.iter().any(|row| row.calibration.is_some()),
+        visible: |rows| rows.iter().any(|row| row.calibration.is_some()),
         ..column("mass %", "mean probability that all choices of an item had together among all texts", |row| {
             percent(row.calibration.as_ref().map(|found| found.mass))
         })
@@ -112,7 +112,7 @@ pub const MAIN: &[Column] = &[
         short(row.seconds_per_item)
     }),
     Column {
-        shown: |rows| rows.iter().any(|row| row.processor_per_item.is_some()),
+        visible: |rows| rows.iter().any(|row| row.processor_per_item.is_some()),
         ..column("CPU s/item", "mean seconds of the processor for an item, over all threads", |row| {
             optional(row.processor_per_item)
         })
@@ -124,20 +124,20 @@ pub const MAIN: &[Column] = &[
         optional(row.gflop_per_token)
     }),
     Column {
-        shown: |rows| rows.iter().any(|row| row.cached_tokens > 0.0),
+        visible: |rows| rows.iter().any(|row| row.cached_tokens > 0.0),
         ..column("cached/item", "mean tokens of a prompt that an earlier item of the run had computed", |row| {
             short(row.cached_tokens)
         })
     },
     Column {
-        shown: |rows| rows.iter().any(|row| row.guide_nfe > 0.0),
+        visible: |rows| rows.iter().any(|row| row.guide_nfe > 0.0),
         ..column("guide NFE", "mean forwards of the guide for an item", |row| short(row.guide_nfe))
     },
     column("memory", "weights, the guide's too, and K/V of the largest sequence, as counted", |row| {
         bytes(row.named_memory)
     }),
     Column {
-        shown: |rows| rows.iter().any(|row| row.own_peak_memory.is_some()),
+        visible: |rows| rows.iter().any(|row| row.own_peak_memory.is_some()),
         ..column(
             "peak memory",
             "largest resident memory of a process that loads the model and answers the longest items of this run alone; – where it \
@@ -146,7 +146,7 @@ pub const MAIN: &[Column] = &[
         )
     },
     Column {
-        shown: |rows| rows.iter().any(|row| row.device_memory.is_some()),
+        visible: |rows| rows.iter().any(|row| row.device_memory.is_some()),
         ..column(
             "device memory",
             "largest memory that the model and its guides had allocated on the GPU while the run went on",
@@ -154,7 +154,7 @@ pub const MAIN: &[Column] = &[
         )
     },
     Column {
-        shown: |rows| rows.iter().any(|row| row.compared()),
+        visible: |rows| rows.iter().any(|row| row.compared()),
         ..column(
             "speed-up",
             "seconds per item of the baseline by those of this run, with the 95 % interval over turns",
@@ -162,7 +162,7 @@ pub const MAIN: &[Column] = &[
         )
     },
     Column {
-        shown: |rows| rows.iter().any(|row| !row.exactness.is_empty()),
+        visible: |rows| rows.iter().any(|row| !row.exactness.is_empty()),
         ..column("exactness", "what the answers may claim, and against which run", exactness)
     },
 ];
@@ -172,7 +172,7 @@ pub const RATIOS: &[Column] = &[
     column("run", "", |row| row.run.clone()),
     column("baseline", "the run that it is compared with", |row| row.baseline.clone()),
     Column {
-        shown: |rows| rows.iter().any(|row| row.difference.is_some_and(|difference| difference.p.is_some())),
+        visible: |rows| rows.iter().any(|row| row.difference.is_some_and(|difference| difference.p.is_some())),
         ..column("p", "how probable such different verdicts are between equals: McNemar's exact test", |row| {
             optional(row.difference.and_then(|difference| difference.p))
         })
@@ -189,55 +189,55 @@ pub const MORE: &[Column] = &[
     column("run", "", |row| row.run.clone()),
     column("tokens/item", "mean decoded tokens of an item, up to and with the end token", |row| short(row.tokens)),
     Column {
-        shown: |rows| rows.iter().any(|row| row.plain_tokens.is_some()),
+        visible: |rows| rows.iter().any(|row| row.plain_tokens.is_some()),
         ..column("text tokens/item", "the same without special tokens", |row| optional(row.plain_tokens))
     },
     Column {
-        shown: |rows| rows.iter().any(|row| row.plain_tokens.is_some()),
+        visible: |rows| rows.iter().any(|row| row.plain_tokens.is_some()),
         ..column("text tokens/s", "tokens without special ones by the seconds of all items", |row| {
             optional(row.by_second(row.plain_tokens))
         })
     },
     Column {
-        shown: |rows| rows.iter().any(|row| row.plain_tokens.is_some()),
+        visible: |rows| rows.iter().any(|row| row.plain_tokens.is_some()),
         ..column("text tokens/NFE", "tokens without special ones by the forwards of all items", |row| {
             optional(row.by_nfe(row.plain_tokens))
         })
     },
     Column {
-        shown: |rows| rows.iter().any(|row| row.valid_tokens.is_some()),
+        visible: |rows| rows.iter().any(|row| row.valid_tokens.is_some()),
         ..column("valid tokens/NFE", "the same with the prompts' tokens", |row| optional(row.by_nfe(row.valid_tokens)))
     },
     Column {
-        shown: |rows| rows.iter().any(|row| written(row).is_some()),
+        visible: |rows| rows.iter().any(|row| written(row).is_some()),
         ..column("positions/s", "all positions that were written, those after an end included, by the seconds", |row| {
             optional(row.by_second(written(row)))
         })
     },
     Column {
-        shown: |rows| rows.iter().any(|row| row.cache_memory > 0),
+        visible: |rows| rows.iter().any(|row| row.cache_memory > 0),
         ..column("K/V memory", "of the largest sequence", |row| bytes(row.cache_memory))
     },
     Column {
-        shown: |rows| differ(rows, |row| row.guide.as_str()),
+        visible: |rows| differ(rows, |row| row.guide.as_str()),
         ..column("guide", "the model that judged drafts", |row| dashed(&row.guide))
     },
     Column {
-        shown: |rows| rows.iter().any(|row| row.guide_memory > 0),
+        visible: |rows| rows.iter().any(|row| row.guide_memory > 0),
         ..column("guide's memory", "its weights", |row| bytes(row.guide_memory))
     },
     Column {
-        shown: |rows| rows.iter().any(|row| row.guide_share.is_some()),
+        visible: |rows| rows.iter().any(|row| row.guide_share.is_some()),
         ..column("guide's time %", "its seconds by all seconds", |row| percent(row.guide_share))
     },
     Column {
-        shown: |rows| rows.iter().any(|row| row.acceptance.is_some()),
+        visible: |rows| rows.iter().any(|row| row.acceptance.is_some()),
         ..column("acceptance %", "drafts that the guide agreed with by those that it judged", |row| {
             percent(row.acceptance)
         })
     },
     Column {
-        shown: |rows| rows.iter().any(|row| row.accepted_drafts.is_some()),
+        visible: |rows| rows.iter().any(|row| row.accepted_drafts.is_some()),
         ..column("accepted drafts", "mean draft tokens that a forward with drafts accepted", |row| {
             optional(row.accepted_drafts)
         })

@@ -50,7 +50,7 @@ pub use figures::figures;
 use figures::slug;
 pub use join::{JoinError, join};
 pub use markdown::markdown;
-pub use outline::{Asked, OUTLINE, Outline, RunInfo, TaskInfo};
+pub use outline::{OUTLINE, Outline, Prompting, RunInfo, TaskInfo};
 pub use pairs::{Pair, pairs};
 pub use paper::{Column, Format, columns, table};
 pub use plain::plain;

@@ -75,14 +75,15 @@ pub struct RunInfo {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix_cache: Option<bool>,
     /// Prompting of each task.
-    pub asked: BTreeMap<String, Asked>,
+    #[serde(rename = "asked")]
+    pub prompting: BTreeMap<String, Prompting>,
     /// Published figures for the row.
     pub published: Vec<Published>,
 }
 
 /// Prompting of a task by a row.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Asked {
+pub struct Prompting {
     /// The wording of its prompts.
     pub style: String,
     /// Exemplars in each prompt.

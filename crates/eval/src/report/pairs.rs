@@ -8,7 +8,7 @@ use super::{
     columns::{optional, points, times},
     compare::{difference, faster},
     sheets::Sheet,
-    summary::Asked,
+    summary::TaskItems,
 };
 
 /// Two rows on the items of a task that both answered.
@@ -43,7 +43,7 @@ pub struct Pair {
 pub fn pairs(evaluation: &Evaluation) -> Result<Vec<Pair>, ReportError> {
     let mut all = Vec::new();
     for task in &evaluation.tasks {
-        let asked = evaluation.runs.iter().map(|run| Asked::of(&task.name, run)).collect::<Result<Vec<_>, _>>()?;
+        let asked = evaluation.runs.iter().map(|run| TaskItems::of(&task.name, run)).collect::<Result<Vec<_>, _>>()?;
         let mut of_task = Vec::new();
         for (place, run) in evaluation.runs.iter().enumerate() {
             for (other, against) in evaluation.runs.iter().enumerate().skip(place + 1) {

@@ -64,7 +64,7 @@ pub fn effort(numbers: &Numbers, timed: bool) -> String {
     let all = || MAIN.iter().chain(RATIOS).chain(MORE);
     let named = EFFORT.iter().chain(SECONDS.iter().filter(|_| timed));
     let columns: Vec<&Column> = named.filter_map(|name| all().find(|column| column.name == *name)).collect();
-    let says = |column: &&Column| (column.shown)(&rows) && rows.iter().any(|row| (column.cell)(row) != "–");
+    let says = |column: &&Column| (column.visible)(&rows) && rows.iter().any(|row| (column.cell)(row) != "–");
     let columns: Vec<&Column> = columns.into_iter().filter(says).collect();
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let mut text = line(columns.iter().map(|column| column.name.to_owned()).collect());

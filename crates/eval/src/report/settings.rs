@@ -23,7 +23,7 @@ pub fn settings(numbers: &Numbers) -> Vec<Sheet> {
     let mut header = vec!["run".to_owned(), "task".to_owned()];
     header.extend(apart.iter().map(|name| (*name).to_owned()));
     let cells = rows.iter().map(|row| {
-        let own = apart.iter().map(|name| row.settings.get(*name).map_or_else(|| "–".to_owned(), told));
+        let own = apart.iter().map(|name| row.settings.get(*name).map_or_else(|| "–".to_owned(), describe));
         [row.run.clone(), row.task.clone()].into_iter().chain(own).collect()
     });
     let apart = Sheet {
@@ -56,18 +56,18 @@ fn common(rows: &[&Summary], name: &str) -> Vec<String> {
     from.sort_unstable();
     from.dedup();
     let from: Vec<String> = from.iter().map(ToString::to_string).collect();
-    let value = rows[0].settings.get(name).map(|setting| shown(&setting.value)).unwrap_or_default();
+    let value = rows[0].settings.get(name).map(|setting| value_text(&setting.value)).unwrap_or_default();
     vec![name.to_owned(), value, from.join(", ")]
 }
 
-fn told(setting: &Effective) -> String {
-    match (shown(&setting.value), setting.from) {
+fn describe(setting: &Effective) -> String {
+    match (value_text(&setting.value), setting.from) {
         (value, crate::run::From::Default) => value,
         (value, from) => format!("{value} ({from})"),
     }
 }
 
-fn shown(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     match value {
         Value::Null => "–".to_owned(),
         Value::Bool(on) => if *on { "on" } else { "off" }.to_owned(),

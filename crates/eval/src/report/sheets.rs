@@ -59,7 +59,8 @@ pub fn legend(rows: &[&Summary]) -> Vec<(&'static str, &'static str)> {
     let compared = rows.iter().any(|row| row.compared());
     let ratios: &[Column] = if compared { RATIOS } else { &[] };
     let more: &[Column] = if tells_more(rows) { MORE } else { &[] };
-    let shown = MAIN.iter().chain(ratios).chain(more).filter(|column| (column.shown)(rows) && !column.about.is_empty());
+    let shown =
+        MAIN.iter().chain(ratios).chain(more).filter(|column| (column.visible)(rows) && !column.about.is_empty());
     shown.map(|column| (column.name, column.about)).collect()
 }
 
@@ -78,7 +79,7 @@ fn task_line(task: &TaskInfo, rows: &[&Summary]) -> String {
 
 /// Header and rows, the number that a run has among `all` in front.
 fn numbered(rows: &[&Summary], all: &[&Summary], columns: &[Column]) -> Vec<Vec<String>> {
-    let shown: Vec<&Column> = columns.iter().filter(|column| (column.shown)(all)).collect();
+    let shown: Vec<&Column> = columns.iter().filter(|column| (column.visible)(all)).collect();
     let header = std::iter::once("#".to_owned()).chain(shown.iter().map(|column| column.name.to_owned())).collect();
     let cells = rows
         .iter()

@@ -191,7 +191,7 @@ impl Summary {
 /// Fields that a summary reads of a receipt.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
-struct Told {
+struct ReceiptFields {
     model: String,
     device: String,
     decoder: String,
@@ -251,7 +251,7 @@ struct DeviceMemory {
 pub fn summarise(evaluation: &Evaluation) -> Result<Vec<Summary>, ReportError> {
     let mut rows = Vec::new();
     for task in &evaluation.tasks {
-        let all = evaluation.runs.iter().map(|run| Asked::of(&task.name, run)).collect::<Result<Vec<_>, _>>()?;
+        let all = evaluation.runs.iter().map(|run| TaskItems::of(&task.name, run)).collect::<Result<Vec<_>, _>>()?;
         for (run, asked) in evaluation.runs.iter().zip(&all) {
             let Some(mut row) = asked.summary(&task.name, run) else { continue };
             if let Some(baseline) = evaluation.runs.get(run.info.baseline) {
@@ -281,7 +281,7 @@ pub fn again(evaluation: &Evaluation) -> Result<Vec<Again>, ReportError> {
         for run in &evaluation.runs {
             let first = run.info.records.first();
             let own = run.records.iter().filter(|record| Some(&record.run) == first);
-            let [once, again] = [Asked::among(&task.name, own)?, Asked::among(&task.name, run.again.iter())?];
+            let [once, again] = [TaskItems::among(&task.name, own)?, TaskItems::among(&task.name, run.again.iter())?];
             if let Some(faster) = faster(&again.seconds(), &once.seconds()) {
                 all.push(Again { task: task.name.clone(), run: run.info.label.clone(), faster });
             }
@@ -291,11 +291,11 @@ pub fn again(evaluation: &Evaluation) -> Result<Vec<Again>, ReportError> {
 }
 
 /// The items of a run on a task, with their parsed receipts.
-pub(super) struct Asked<'a> {
-    records: Vec<(&'a Record, Told)>,
+pub(super) struct TaskItems<'a> {
+    records: Vec<(&'a Record, ReceiptFields)>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> TaskItems<'a> {
     pub(super) fn of(task: &str, run: &'a RunResult) -> Result<Self, ReportError> {
         Self::among(task, run.records.iter())
     }
@@ -334,7 +334,7 @@ impl<'a> Asked<'a> {
         self.means(|told| told.flops + told.guide.as_ref().map_or(0.0, |guide| guide.flops))
     }
 
-    fn means(&self, of: impl Fn(&Told) -> f64) -> BTreeMap<usize, f64> {
+    fn means(&self, of: impl Fn(&ReceiptFields) -> f64) -> BTreeMap<usize, f64> {
         let mut all: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
         for (record, told) in &self.records {
             let (sum, count) = all.entry(record.index).or_default();
@@ -385,8 +385,8 @@ impl<'a> Asked<'a> {
         let tokens = counted().map(|counts| counts.tokens as f64).sum::<f64>();
         let plain: Option<usize> = counted().map(|counts| counts.plain_tokens).sum();
         let prompts: Option<usize> = counted().map(|counts| counts.plain_prompt_tokens).sum();
-        let sum = |of: fn(&Told) -> f64| self.records.iter().map(|(_, told)| of(told)).sum::<f64>();
-        let largest = |of: fn(&Told) -> u64| self.records.iter().map(|(_, told)| of(told)).max().unwrap_or(0);
+        let sum = |of: fn(&ReceiptFields) -> f64| self.records.iter().map(|(_, told)| of(told)).sum::<f64>();
+        let largest = |of: fn(&ReceiptFields) -> u64| self.records.iter().map(|(_, told)| of(told)).max().unwrap_or(0);
         let guided = |of: fn(&Guided) -> f64| {
             self.records.iter().filter_map(|(_, told)| told.guide.as_ref()).map(of).sum::<f64>()
         };
@@ -399,7 +399,7 @@ impl<'a> Asked<'a> {
             sum(|told| told.acceptance.iter().enumerate().map(|(accepted, count)| accepted as f64 * count).sum());
         let by_token = |value: f64| Some(value).filter(|_| tokens > 0.0);
         let has_guide = answered().any(|told| told.guide.is_some());
-        let asked = run.info.asked.get(task);
+        let asked = run.info.prompting.get(task);
         let published = run.info.published.iter().find(|figures| figures.task == task);
         Some(Summary {
             task: task.to_owned(),
@@ -462,8 +462,9 @@ impl<'a> Asked<'a> {
 
     /// The decisions among the items.
     fn decisions(&self) -> Vec<Judged<'_>> {
-        let judged =
-            |(record, told): &'_ (&'a Record, Told)| told.choices.iter().position(|option| *option == record.expected);
+        let judged = |(record, told): &'_ (&'a Record, ReceiptFields)| {
+            told.choices.iter().position(|option| *option == record.expected)
+        };
         let with = self.records.iter().filter_map(|item| Some((judged(item)?, &item.1)));
         with.map(|(right, told)| Judged { probabilities: &told.probabilities, right, mass: told.mass }).collect()
     }
@@ -488,9 +489,10 @@ fn mean(worths: &[f64]) -> (f64, f64) {
     (mean, worths.iter().map(|worth| (worth - mean).powi(2)).sum::<f64>().sqrt() / count)
 }
 
-fn receipt(record: &Record) -> Result<Told, ReportError> {
+fn receipt(record: &Record) -> Result<ReceiptFields, ReportError> {
     let failed = |found: String| ReportError::Receipt { run: record.run.clone(), id: record.id.clone(), found };
-    let told: Told = serde_json::from_value(record.receipt.clone()).map_err(|error| failed(error.to_string()))?;
+    let told: ReceiptFields =
+        serde_json::from_value(record.receipt.clone()).map_err(|error| failed(error.to_string()))?;
     let numbers = [told.seconds.total, told.nfe, told.flops, told.guide_nfe];
     match numbers.iter().find(|number| !number.is_finite() || **number < 0.0) {
         Some(number) => Err(failed(format!("the number {number}"))),

@@ -455,8 +455,8 @@ fn files_of_the_harness_say_how_answers_were_made() {
             let from = crate::run::From::Flag;
             ((*name).to_owned(), crate::run::Effective { value: value.clone(), from })
         });
-        let asked = Asked { settings: settings.collect(), ..Asked::default() };
-        run.info.asked.insert("sums".to_owned(), asked);
+        let asked = Prompting { settings: settings.collect(), ..Prompting::default() };
+        run.info.prompting.insert("sums".to_owned(), asked);
         run.made = Some(0);
     }
     evaluation.made = vec![MadeBy { batch: 16, commit: Some("c".to_owned()), ..MadeBy::default() }];
@@ -486,7 +486,7 @@ fn settings_that_differ_are_columns_and_the_others_stand_once() {
             ("temperature".to_owned(), setting(0.6.into(), crate::run::From::Flag)),
             ("stop_rule".to_owned(), setting("prefix".into(), crate::run::From::Default)),
         ];
-        run.info.asked.insert("sums".to_owned(), Asked { settings: settings.into(), ..Asked::default() });
+        run.info.prompting.insert("sums".to_owned(), Prompting { settings: settings.into(), ..Prompting::default() });
     }
     let call = Call {
         command: "demask-lab eval sums".to_owned(),

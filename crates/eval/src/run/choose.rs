@@ -8,7 +8,7 @@ use demask::{Decisions, Error, Likelihood, LikelihoodOptions, Model, Prompt, Que
 use serde_json::{Value, json};
 
 use super::{
-    Answering, Ask, Choosing, Happened, Item, RunError, tell,
+    Answering, Ask, Choosing, Happened, Item, RunError, emit,
     work::{Outcome, Work},
 };
 use crate::{Counts, Gold, Problem, Verdict, tasks::Candidate};
@@ -25,7 +25,7 @@ impl Work<'_, '_> {
                     self.judge(model, problem, &ask.candidates(problem)?, &options)
                 }
                 Some(Choosing::Decision) => {
-                    tell(self.observer, Happened::Step)?;
+                    emit(self.observer, Happened::Step)?;
                     self.decide(model, ask, problem)?
                 }
             };

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Problem,
-    report::{Asked, Outline, RunInfo, TaskInfo},
+    report::{Outline, Prompting, RunInfo, TaskInfo},
 };
 
 /// Returns everything that decides the content of records, but not how many of them are wanted, how many are made at a
@@ -38,8 +38,9 @@ pub fn configuration(
     let rows = combinations.iter().map(|combination| {
         let asks = plan.rows[combination.row].asks.iter().zip(&dry_runs[combination.row].settings);
         let asks = plan.tasks.iter().zip(asks);
-        let asks: Map<String, Value> =
-            asks.map(|(task, (ask, settings))| (task.name.clone(), asked(ask, settings, combination.seed))).collect();
+        let asks: Map<String, Value> = asks
+            .map(|(task, (ask, settings))| (task.name.clone(), prompting(ask, settings, combination.seed)))
+            .collect();
         let mut about = json!({"model": models[combination.row], "tasks": asks});
         let own = own_methods(&plan.rows[combination.row]);
         if !own.is_empty() {
@@ -63,7 +64,7 @@ fn own_methods(row: &Row) -> Map<String, Value> {
     options.flat_map(|options| own(options.decoder.as_ref()).into_iter().chain(own(options.cache.as_ref()))).collect()
 }
 
-fn asked(ask: &Ask, settings: &Table, seed: u64) -> Value {
+fn prompting(ask: &Ask, settings: &Table, seed: u64) -> Value {
     let mut settings = values(settings);
     settings["seed"] = seed.into();
     settings["exemplars"] = hexadecimal(fingerprint(ask.shots.pool())).into();
@@ -131,7 +132,7 @@ pub fn outline(
         let asked = asks.map(|(task, (ask, settings))| {
             let (early_stop, settings) = (ask.options.stops_early(), settings.clone());
             let (style, shots, metric) = (ask.wording().to_owned(), ask.shots.count(), ask.metric().to_owned());
-            (task.name.clone(), Asked { style, shots, metric, early_stop, settings })
+            (task.name.clone(), Prompting { style, shots, metric, early_stop, settings })
         });
         let own = |again: bool| {
             let of_row = combinations.iter().filter(move |one| one.row == index && one.again == again);
@@ -145,7 +146,7 @@ pub fn outline(
             baseline: row.baseline,
             others: others[index].clone(),
             prefix_cache: models.get(index).and_then(|model| model.get(PREFIX_CACHE)?.as_bool()),
-            asked: asked.collect(),
+            prompting: asked.collect(),
             published: plan.published.iter().filter(|figures| figures.row == label).cloned().collect(),
             label,
         }
@@ -156,9 +157,9 @@ pub fn outline(
 /// The options in which rows differ beside those that receipts have: `temperature=0.2`.
 fn others(plan: &Plan) -> Vec<String> {
     /// Options for which the rows of a table have fields.
-    const TOLD: [&str; 6] = ["decoder", "cache", "steps", "remasking", "no_early_stop", "stop"];
+    const REPORTED: [&str; 6] = ["decoder", "cache", "steps", "remasking", "no_early_stop", "stop"];
     let options = |ask: &Ask| -> BTreeMap<String, Value> {
-        ask.settings().into_iter().filter(|(name, _)| !TOLD.contains(&name.as_str())).collect()
+        ask.settings().into_iter().filter(|(name, _)| !REPORTED.contains(&name.as_str())).collect()
     };
     let all: Vec<BTreeMap<String, Value>> =
         plan.rows.iter().map(|row| row.asks.first().map(options).unwrap_or_default()).collect();

@@ -51,7 +51,7 @@ fn dry_run(row: &Row, tasks: &[TaskPlan], prepare: &Prepare<'_>) -> Result<DryRu
             settings.push(effective(row, ask, None));
             continue;
         }
-        let refused = |error| RunError::Row { row: row.told(), task: task.name.clone(), error: Box::new(error) };
+        let refused = |error| RunError::Row { row: row.describe(), task: task.name.clone(), error: Box::new(error) };
         let prompts = task.problems.iter().map(|problem| ask.prompt(problem)).collect::<Result<_, _>>()?;
         let answer = longest(prepare, ask, prompts, row.seeds[0]).map_err(refused)?;
         settings.push(effective(row, ask, Chosen::of(&answer)));
@@ -67,7 +67,7 @@ fn dry_run(row: &Row, tasks: &[TaskPlan], prepare: &Prepare<'_>) -> Result<DryRu
 
 impl Row {
     /// Name of the row in refusals.
-    fn told(&self) -> Option<String> {
+    fn describe(&self) -> Option<String> {
         let values: Vec<_> = self.values.iter().map(|(name, value)| format!("{name}={value}")).collect();
         match &self.name {
             Some(name) => Some(format!("row \"{name}\"")),
@@ -119,12 +119,12 @@ fn longest(prepare: &Prepare<'_>, ask: &Ask, mut prompts: Vec<Prompt>, seed: u64
 
 /// Returns what as many of the largest prompts of some rows need as run at the same time.
 pub fn needs(dry_runs: &[DryRun], rows: &[usize], width: usize) -> Vec<SequenceSpec> {
-    let positions = |one: &&DryRun| one.needs.iter().map(|need| need.sequence.positions).sum::<usize>();
+    let positions = |one: &&DryRun| one.needs.iter().map(|need| need.limits.positions).sum::<usize>();
     let largest = rows.iter().map(|&row| &dry_runs[row]).max_by_key(positions).map(|one| one.needs.as_slice());
     std::iter::repeat_n(largest.unwrap_or_default(), width).flatten().cloned().collect()
 }
 
 /// Positions of the model's own sequences.
 pub(super) fn positions(needs: &[SequenceSpec]) -> usize {
-    needs.iter().filter(|need| need.network == 0).map(|need| need.sequence.positions).sum()
+    needs.iter().filter(|need| need.network == 0).map(|need| need.limits.positions).sum()
 }

@@ -69,21 +69,21 @@ pub fn effective(row: &Row, ask: &Ask, chosen: Option<&Chosen>) -> Table {
     let is_given = |name: &str| ask.given.contains(&name);
     let of = |name: &str, other: From| if is_given(name) { given } else { other };
     let mut table = Table::new();
-    let mut tell = |name: &str, value: Value, from: From| {
+    let mut emit = |name: &str, value: Value, from: From| {
         table.insert(name.to_owned(), Effective { value, from });
     };
-    tell("prompt_style", ask.wording().into(), of("prompt_style", From::Task));
-    tell("shots", ask.shots.count().into(), of("shots", From::Task));
+    emit("prompt_style", ask.wording().into(), of("prompt_style", From::Task));
+    emit("shots", ask.shots.count().into(), of("shots", From::Task));
     if let Some(system) = &ask.system {
-        tell("system", system.clone().into(), given);
+        emit("system", system.clone().into(), given);
     }
-    tell(SEED, row.seeds.clone().into(), if row.seeds == [0] { From::Default } else { given });
+    emit(SEED, row.seeds.clone().into(), if row.seeds == [0] { From::Default } else { given });
     if let Some(choosing) = &ask.choosing {
-        tell("score", choosing.answering().name().into(), given);
+        emit("score", choosing.answering().name().into(), given);
     }
     if let Some(Choosing::Likelihood(likelihood)) = &ask.choosing {
-        tell("likelihood_draws", likelihood.draws.into(), of("likelihood_draws", From::Default));
-        tell(
+        emit("likelihood_draws", likelihood.draws.into(), of("likelihood_draws", From::Default));
+        emit(
             "cfg_scale",
             Options { cfg_scale: Some(likelihood.cfg_scale), ..Options::default() }.json("cfg_scale").into(),
             of("cfg_scale", From::Default),
@@ -100,7 +100,7 @@ pub fn effective(row: &Row, ask: &Ask, chosen: Option<&Chosen>) -> Table {
             name if chosen.by_family.contains(&name) => From::Family,
             _ => From::Default,
         };
-        tell(field.name, chosen.options.json(field.name).unwrap_or_else(|| off(field)), of(field.name, own));
+        emit(field.name, chosen.options.json(field.name).unwrap_or_else(|| off(field)), of(field.name, own));
     }
     table
 }

@@ -256,7 +256,7 @@ fn block(
     store: &mut Store,
     observer: &mut RunObserver<'_>,
 ) -> Result<(), RunError> {
-    tell(observer, Happened::Began(combination))?;
+    emit(observer, Happened::Began(combination))?;
     model.forget_peak_memory();
     // What another row has left would make this one faster.
     model.forget_prefixes()?;
@@ -305,7 +305,7 @@ impl Runs<'_> {
     }
 }
 
-fn tell(observer: &mut RunObserver<'_>, happened: Happened<'_>) -> Result<(), RunError> {
+fn emit(observer: &mut RunObserver<'_>, happened: Happened<'_>) -> Result<(), RunError> {
     match observer(happened) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(RunError::Interrupted),

@@ -144,7 +144,7 @@ impl StoreError {
 /// The records of a run.
 #[derive(Debug, Default)]
 pub struct Store {
-    file: Option<Kept>,
+    file: Option<RecordFile>,
     records: Vec<Record>,
     /// Run, task and index of each record.
     known: HashSet<(String, String, usize)>,
@@ -160,7 +160,7 @@ pub struct Store {
 
 /// The file with the records.
 #[derive(Debug)]
-struct Kept {
+struct RecordFile {
     path: PathBuf,
     file: File,
     /// Bytes of the whole lines in it.
@@ -209,7 +209,7 @@ impl Store {
                 return Err(StoreError::Line { path, line: index + 1, error });
             }
         }
-        store.file = Some(Kept { path, file, length: whole as u64 });
+        store.file = Some(RecordFile { path, file, length: whole as u64 });
         store.describe()?;
         Ok(store)
     }
@@ -376,7 +376,7 @@ fn records_of(path: &Path, bytes: Vec<u8>) -> Result<Vec<Record>, StoreError> {
     text.lines().enumerate().map(record).collect()
 }
 
-impl Kept {
+impl RecordFile {
     /// Reports whether its path still leads to it, and it has all that was written.
     fn is_in_place(&self) -> bool {
         let (Ok(there), Ok(own)) = (fs::metadata(&self.path), self.file.metadata()) else { return false };

@@ -9,7 +9,7 @@ use demask::{Error, Finish, Generation, Model, Prompt, Request};
 use demask_engine::{EngineError, Group, Over, RequestError};
 use serde_json::{Value, json};
 
-use super::{Ask, Combination, Happened, Item, RunError, RunObserver, Runs, Store, tell};
+use super::{Ask, Combination, Happened, Item, RunError, RunObserver, Runs, Store, emit};
 use crate::{Counts, Problem, Record, Rule, Verdict, score::judge_program};
 
 /// Time between two looks at whether the run is to go on.
@@ -67,7 +67,7 @@ impl<'a, 'o> Work<'a, 'o> {
                     Err(error) => return Err(self.broken(item, error.into())),
                 }
             }
-            tell(self.observer, Happened::Step)?;
+            emit(self.observer, Happened::Step)?;
         }
     }
 
@@ -153,7 +153,7 @@ impl<'a, 'o> Work<'a, 'o> {
             receipt,
         })?;
         match self.store.records().last() {
-            Some(record) => tell(self.observer, Happened::Item(record)),
+            Some(record) => emit(self.observer, Happened::Item(record)),
             None => Ok(()),
         }
     }

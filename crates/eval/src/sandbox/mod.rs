@@ -328,7 +328,7 @@ impl Permission {
 
     fn accepted(self) -> Result<Self, SandboxError> {
         let denied = |counts: fn(Protection) -> bool| {
-            let denied: Vec<_> = self.denied.iter().filter(|(part, _)| counts(*part)).map(told).collect();
+            let denied: Vec<_> = self.denied.iter().filter(|(part, _)| counts(*part)).map(describe).collect();
             (!denied.is_empty()).then(|| denied.join("; "))
         };
         match (self.confinement, denied(Protection::is_needed), denied(|_| true)) {
@@ -340,13 +340,13 @@ impl Permission {
 
     /// Warning about protections that the kernel denies, in a line; none if it grants all.
     pub fn warning(&self) -> Option<String> {
-        let denied: Vec<_> = self.denied.iter().map(told).collect();
+        let denied: Vec<_> = self.denied.iter().map(describe).collect();
         (!denied.is_empty()).then(|| format!("programs run with less protection: {}", denied.join("; ")))
     }
 
     /// Warning about a protection that was granted at first and denied for a later program, in a line.
     pub fn late_warning(&self) -> Option<String> {
-        self.lost.get().map(|lost| format!("some programs ran with less protection: {}", told(lost)))
+        self.lost.get().map(|lost| format!("some programs ran with less protection: {}", describe(lost)))
     }
 
     /// Runs a program to its end or to its limits. Several threads may do so at once. One for which no cgroup can be made
@@ -372,7 +372,7 @@ impl Permission {
     }
 }
 
-fn told((protection, reason): &Denial) -> String {
+fn describe((protection, reason): &Denial) -> String {
     format!("{}: {reason}", protection.missing())
 }
 

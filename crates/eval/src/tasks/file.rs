@@ -101,7 +101,7 @@ impl Draft<'_> {
         let styles = draft.styles()?;
         let (table, rule) = (&draft.table, styles[0].rule);
         let task = Task {
-            name: kept(name.to_owned()),
+            name: leak(name.to_owned()),
             about: text(table, "about", base.map(|base| base.about))?,
             source: draft.source()?,
             dev: draft.dev()?,
@@ -131,9 +131,9 @@ impl Draft<'_> {
             }
             return self.file_of(file);
         }
-        let id = kept(dataset.needed("hub", "a dataset without its place")?.as_text()?);
+        let id = leak(dataset.needed("hub", "a dataset without its place")?.as_text()?);
         let files = dataset.needed("files", "a dataset without files")?;
-        let (revision, member) = (text(&dataset, "revision", Some("main"))?, dataset.text("member")?.map(kept));
+        let (revision, member) = (text(&dataset, "revision", Some("main"))?, dataset.text("member")?.map(leak));
         Ok(Source::Hub(Dataset { id, revision, files: self.files(files, member)? }))
     }
 
@@ -158,7 +158,7 @@ impl Draft<'_> {
             let subjects =
                 if path.contains("{}") { self.scope.names.iter().copied().map(Some).collect() } else { vec![None] };
             files.extend(subjects.into_iter().map(|subject| {
-                let path = kept(path.replace("{}", subject.unwrap_or_default()));
+                let path = leak(path.replace("{}", subject.unwrap_or_default()));
                 DataFile { path, member, subject }
             }));
         }
@@ -237,7 +237,7 @@ impl Draft<'_> {
         let words = |key, of: Option<Words>| self.words(&table, key, of.map(Words::source), &[]);
         let rule = rule(&table, base.map(|base| base.rule))?;
         Ok(Style {
-            name: kept(entry.key.clone()),
+            name: leak(entry.key.clone()),
             about: text(&table, "about", base.map(|base| base.about))?,
             form: form(&table, base.map(|base| base.form))?,
             head: self.words(&table, "head", base.map(|base| base.head.source()).or(Some("")), &[])?,
@@ -317,9 +317,9 @@ fn known_task(entry: &Entry<'_>, name: &str) -> Result<&'static Task, FileError>
 fn scope(table: &Table<'_>, base: Option<&'static Task>) -> Result<&'static Scope, FileError> {
     let base = base.map(|base| base.styles[0].scope);
     let (names, subjects) = match table.get("subjects").map(|entry| (entry, entry.as_table())) {
-        Some((entry, Err(_))) => (entry.as_texts()?.into_iter().map(kept).collect(), Value::UNDEFINED),
+        Some((entry, Err(_))) => (entry.as_texts()?.into_iter().map(leak).collect(), Value::UNDEFINED),
         Some((_, Ok(told))) => {
-            let told = told.entries().map(|entry| Ok((kept(entry.key.clone()), entry.as_text()?)));
+            let told = told.entries().map(|entry| Ok((leak(entry.key.clone()), entry.as_text()?)));
             let told = told.collect::<Result<Vec<_>, FileError>>()?;
             (told.iter().map(|(name, _)| *name).collect(), Value::from_pairs(told))
         }
@@ -356,7 +356,7 @@ fn parts(table: &Table<'_>, rule: Rule) -> Result<Expressions, FileError> {
     for entry in table.entries() {
         let name = PARTS.iter().find(|part| **part == entry.key).ok_or_else(|| entry.unknown("problem", &PARTS))?;
         let before: Vec<&str> = parts.iter().map(|(name, _)| *name).collect();
-        let made = expression(kept(entry.as_text()?), &before);
+        let made = expression(leak(entry.as_text()?), &before);
         parts.push((name, made.map_err(|told| entry.refused(format!("{name}: {told}")))?));
     }
     let right = match rule {
@@ -373,7 +373,7 @@ fn parts(table: &Table<'_>, rule: Rule) -> Result<Expressions, FileError> {
 
 /// Conversation or plain text with a gap.
 fn form(table: &Table<'_>, base: Option<Form>) -> Result<Form, FileError> {
-    let (form, gap) = (table.text("form")?, table.text("gap")?.map(kept));
+    let (form, gap) = (table.text("form")?, table.text("gap")?.map(leak));
     let form = match (form.as_deref(), base) {
         (Some("chat"), _) | (None, Some(Form::Chat)) => Form::Chat,
         (None, Some(Form::Text { gap: of })) => Form::Text { gap: gap.unwrap_or(of) },
@@ -401,7 +401,7 @@ fn rule(table: &Table<'_>, base: Option<Rule>) -> Result<Rule, FileError> {
     };
     let score = text(table, "score", base.map(|_| score))?;
     let phrases = texts(table, "phrases")?.unwrap_or(phrases);
-    let name = table.text("option_name")?.map(kept).or(name);
+    let name = table.text("option_name")?.map(leak).or(name);
     match (score, name) {
         ("number", _) => Ok(Rule::Number(phrases)),
         ("letter", _) => Ok(Rule::Letter(phrases)),
@@ -454,12 +454,12 @@ fn kind(rule: Rule) -> &'static str {
 /// A text that is needed, if the table extends nothing that has it.
 fn text(table: &Table<'_>, key: &str, base: Option<&'static str>) -> Result<&'static str, FileError> {
     let missing = || table.refused(format!("{key} is missing: expected {key} = \"...\""));
-    table.text(key)?.map(kept).or(base).ok_or_else(missing)
+    table.text(key)?.map(leak).or(base).ok_or_else(missing)
 }
 
 fn texts(table: &Table<'_>, key: &str) -> Result<Option<&'static [&'static str]>, FileError> {
     let texts = table.get(key).map(Entry::as_texts).transpose()?;
-    Ok(texts.map(|texts| &*texts.into_iter().map(kept).collect::<Vec<_>>().leak()))
+    Ok(texts.map(|texts| &*texts.into_iter().map(leak).collect::<Vec<_>>().leak()))
 }
 
 fn count(table: &Table<'_>, key: &str) -> Result<Option<usize>, FileError> {
@@ -472,6 +472,6 @@ fn flag(table: &Table<'_>, key: &str) -> Result<Option<bool>, FileError> {
 }
 
 /// A text for as long as the program runs, as all that a task says.
-fn kept(text: String) -> &'static str {
+fn leak(text: String) -> &'static str {
     text.leak()
 }

@@ -131,7 +131,7 @@ fn open_all(
     open: &mut Vec<(usize, SequenceId)>,
 ) -> Result<(), Error> {
     for (index, need) in session.needs().iter().enumerate() {
-        let mut needs = need.sequence.clone();
+        let mut needs = need.limits.clone();
         needs.logits |= logits && index == 0;
         open.push((need.network, model.network_of(need.network).open(&needs)?));
     }

@@ -9,10 +9,10 @@ use crate::{
     args::CostArgs,
     assumed::{check_acceptance, share},
     cost::{convention, recorded, shape},
+    cost_table::{Beside, Hoped, Machine, describe},
     exit::usage,
     output,
     settings::{Settings, generate_options, guide, refuse_deadline},
-    told::{Beside, Hoped, Machine, told},
 };
 
 /// Prompt tokens, unless somebody says otherwise.
@@ -49,8 +49,13 @@ pub fn run(settings: &Settings, args: &CostArgs) -> anyhow::Result<()> {
     if prompt_length == 0 {
         return Err(usage("--prompt-length is 0, expected at least 1"));
     }
-    let subject =
-        Subject { shape: &shape, options: &options, device: settings.asked(), convention, seed: settings.seed };
+    let subject = Subject {
+        shape: &shape,
+        options: &options,
+        device: settings.requested_device(),
+        convention,
+        seed: settings.seed,
+    };
     if acceptance.is_some() {
         check_acceptance(shape.info(), settings.seed, || subject.session(prompt_length))?;
     }
@@ -71,7 +76,7 @@ pub fn run(settings: &Settings, args: &CostArgs) -> anyhow::Result<()> {
     if settings.screen.json {
         output::json(&Report { costs: &costs, beside: &beside })
     } else {
-        Ok(output::text(&told(&costs, &beside))?)
+        Ok(output::text(&describe(&costs, &beside))?)
     }
 }
 

@@ -14,7 +14,7 @@ use demask::trace::{Given, read_trace};
 
 use crate::{
     args::TraceArgs,
-    canvas::{Canvas, Drafted, Player, Stage, bounded, film, picture, shown, speed},
+    canvas::{Canvas, Drafted, Player, Stage, bounded, film, picture, speed, token_text},
     drafts::{Round, board, rounds},
     exit::usage,
     files::OutFile,
@@ -97,17 +97,17 @@ fn replay(lines: &[TraceLine], pause: Duration) -> anyhow::Result<()> {
                 for Given { position, token, text } in given {
                     let index = (*position as usize).checked_sub(prompt.len());
                     if let Some(cell) = index.and_then(|index| cells.get_mut(index)) {
-                        *cell = Some(shown(*token, text.as_deref()));
+                        *cell = Some(token_text(*token, text.as_deref()));
                     }
                 }
                 let canvas = Canvas::new(prompt.len(), cells.into_iter());
                 player = Some(Player::new(canvas, Stage::stdout()));
             }
             (TraceLine::Commit { position, token, text, .. }, Some(player)) => {
-                player.commit(*position as usize, shown(*token, text.as_deref()));
+                player.commit(*position as usize, token_text(*token, text.as_deref()));
             }
             (TraceLine::Replace { at, to, text, .. }, Some(player)) => {
-                player.replace(*at as usize, to.map(|token| shown(token, text.as_deref())));
+                player.replace(*at as usize, to.map(|token| token_text(token, text.as_deref())));
             }
             (&TraceLine::Step { step, nfe, accepted, rejected, .. }, Some(player)) => {
                 player.step(step, nfe, Drafted { accepted, rejected })?;

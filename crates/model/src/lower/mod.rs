@@ -4,12 +4,12 @@ use demask_step::{
     BlendWith, Cost, Drift, Lanes, LayerRows, Positions, Predictions, SequenceLimits, SequenceStep, TokenScore, room,
 };
 use demask_tensor::{
-    BlendRows, HeadOutput, HeadRow, Launch, NO_ROW, PAGE, PageCopy, ProbeLaunch, Rows, Segment, SlotCopy,
+    BlendRows, HeadOutput, HeadRow, Launch, NO_ROW, PAGE, PageCopy, ProbeLaunch, RowSegment, Rows, SlotCopy,
 };
 
 use crate::{
     ArchSpec, Sequence,
-    cost::{Answered, Asked, Predictor, cost},
+    cost::{Answered, Predictor, StepInput, cost},
     lora::AdapterRows,
     sequence::{reserve_touched, touched_pages},
 };
@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Lowered {
     /// One per step of the batch.
-    parts: Vec<Part>,
+    parts: Vec<LoweredStep>,
     /// Records whether the first layer of a partial launch computes every row.
     pub(crate) first_whole: bool,
     /// Rows that write K in the choosing layers of a partial launch.
@@ -31,7 +31,7 @@ pub(crate) struct Lowered {
 
 /// One step's share of a launch.
 #[derive(Debug, Default)]
-struct Part {
+struct LoweredStep {
     first_row: u32,
     /// Predicted positions.
     positions: Positions,
@@ -56,7 +56,7 @@ impl Lowered {
     /// Makes room for steps of this many sequences, one of them with these needs.
     pub(crate) fn reserve(&mut self, sequences: usize, needs: &SequenceLimits) {
         reserve_touched(&mut self.touched, needs.positions);
-        self.parts.resize_with(sequences.max(self.parts.len()), Part::default);
+        self.parts.resize_with(sequences.max(self.parts.len()), LoweredStep::default);
         for part in &mut self.parts {
             part.positions.reserve(needs.predictions);
             room(&mut part.answers, needs.predictions);
@@ -72,7 +72,7 @@ impl Lowered {
         launch: &mut Launch,
     ) {
         launch.clear();
-        self.parts.resize_with(batch.len().max(self.parts.len()), Part::default);
+        self.parts.resize_with(batch.len().max(self.parts.len()), LoweredStep::default);
         launch.partial = batch.iter().any(|step| step.plan.layers != LayerRows::All);
         self.plan_partial(batch);
         for (index, step) in batch.iter().enumerate() {
@@ -233,7 +233,7 @@ fn lower_rows(step: &SequenceStep<'_>, sequence: &Sequence, touched: &mut Vec<u3
             launch.limits.push(plan.mask.limit(position, plan.kv_len));
         }
         let rows = first_row..launch.len() as u32;
-        launch.segments.push(Segment { rows, table: table_start..launch.tables.len() as u32 });
+        launch.segments.push(RowSegment { rows, table: table_start..launch.tables.len() as u32 });
     }
 }
 
@@ -261,7 +261,7 @@ fn lower_layers(step: &SequenceStep<'_>, sequence: &Sequence, first_row: u32, la
 }
 
 /// Head rows of one step.
-fn lower_head(spec: &ArchSpec, step: &SequenceStep<'_>, index: usize, part: &mut Part, launch: &mut Launch) {
+fn lower_head(spec: &ArchSpec, step: &SequenceStep<'_>, index: usize, part: &mut LoweredStep, launch: &mut Launch) {
     let (plan, ask, width) = (step.plan, step.ask, step.ask.wanted.score_width);
     part.positions.set_union(&[&plan.predict, &plan.must, &plan.hint]);
     part.answers.clear();
@@ -269,7 +269,7 @@ fn lower_head(spec: &ArchSpec, step: &SequenceStep<'_>, index: usize, part: &mut
     for lane in 0..plan.lanes.count() {
         let before = lane * plan.query.len();
         for (rank, position) in part.positions.iter().enumerate() {
-            let Some(Predictor { rank: row, .. }) = Asked::from(step).predictor(spec, lane, position) else {
+            let Some(Predictor { rank: row, .. }) = StepInput::from(step).predictor(spec, lane, position) else {
                 part.answers.push(NO_ROW);
                 continue;
             };

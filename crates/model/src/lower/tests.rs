@@ -76,7 +76,7 @@ fn canvas_rows_follow_the_page_table() {
     assert_eq!(launch.slots, [5 * 32, 5 * 32 + 31, 3 * 32, 8 * 32 + 5]);
     assert_eq!(launch.limits, [4, 32, 36, 70]);
     assert_eq!(launch.tables, [5, 3, 8]);
-    assert_eq!(launch.segments, [Segment { rows: 0..4, table: 0..3 }]);
+    assert_eq!(launch.segments, [RowSegment { rows: 0..4, table: 0..3 }]);
     assert!(launch.copies.is_empty() && launch.keeps.is_empty() && !launch.partial);
     assert_eq!(launch.last, [1]);
 }
@@ -99,7 +99,7 @@ fn drafts_read_shared_pages_and_write_their_own() {
     let copy = |from, to| PageCopy { from, to };
     assert_eq!(launch.copies, [copy(5, 10), copy(3, 11), copy(5, 12), copy(3, 13)]);
     assert_eq!(launch.tables, [10, 11, 12, 13]);
-    assert_eq!(launch.segments, [Segment { rows: 0..4, table: 0..2 }, Segment { rows: 4..8, table: 2..4 }]);
+    assert_eq!(launch.segments, [RowSegment { rows: 0..4, table: 0..2 }, RowSegment { rows: 4..8, table: 2..4 }]);
     assert_eq!(launch.slots[4..], [12 * 32 + 30, 12 * 32 + 31, 13 * 32, 13 * 32 + 1]);
     let rows: Vec<u32> = launch.head.rows.iter().map(|head| head.row).collect();
     assert_eq!(rows, [1, 3, 5, 7]);

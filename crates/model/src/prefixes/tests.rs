@@ -25,7 +25,7 @@ fn publish(index: &mut PrefixIndex, prefix: Prefix<'_>, first: u32) -> (Vec<Node
 /// Pages that a sequence finds, which lets go of them at once.
 fn found(index: &mut PrefixIndex, prefix: Prefix<'_>) -> Vec<u32> {
     let mut pages = Vec::new();
-    let Found { shared, copied } = index.hold(prefix, usize::MAX, &mut pages);
+    let PrefixMatch { shared, copied } = index.hold(prefix, usize::MAX, &mut pages);
     index.release(&shared);
     index.release(copied.map(|(node, _)| node).as_slice());
     pages
@@ -54,7 +54,7 @@ fn only_whole_units_of_the_same_tokens_mask_and_salt_are_found() {
     let tokens: Vec<u32> = (0..13).collect();
     // Units of 6: two of them, and a position that nobody shares.
     let (held, pages, published) = publish(&mut index, prefix(&tokens, blocks(3)), 10);
-    assert_eq!((held.len(), pages, published.taken), (2, (10..17).collect(), 6));
+    assert_eq!((held.len(), pages, published.adopted), (2, (10..17).collect(), 6));
     index.release(&held);
     assert_eq!(index.idle_pages(), 6);
     let first = |length: usize| prefix(&tokens[..length], blocks(3));
@@ -91,11 +91,11 @@ fn the_same_published_twice_is_kept_once() {
     let (first, _, _) = publish(&mut index, prefix(&tokens[..4], CAUSAL), 10);
     let (second, pages, published) = publish(&mut index, prefix(&tokens, CAUSAL), 20);
     assert_eq!(pages, [10, 11, 22, 23]);
-    assert_eq!(published, Published { taken: 2, replaced: vec![20, 21] });
+    assert_eq!(published, Published { adopted: 2, replaced: vec![20, 21] });
     // The first goes on where the second was before.
     let (mut held, mut pages) = (first, vec![10, 11, 12, 13]);
     let published = index.publish(prefix(&tokens, CAUSAL), false, &mut held, &mut pages);
-    assert_eq!((published, pages), (Published { taken: 0, replaced: vec![12, 13] }, vec![10, 11, 22, 23]));
+    assert_eq!((published, pages), (Published { adopted: 0, replaced: vec![12, 13] }, vec![10, 11, 22, 23]));
     assert_eq!(held, second);
     index.release(&held);
     assert_eq!(index.idle_pages(), 0, "the second still holds all of it");
@@ -146,7 +146,7 @@ fn counts_are_right_whatever_comes_and_goes() {
                     let tokens: Vec<u32> = (0..roll(12)).map(|_| roll(2) as u32).collect();
                     let mut pages = Vec::new();
                     let most = roll(16);
-                    let Found { shared: held, copied } = index.hold(prefix(&tokens, blocks(4)), most, &mut pages);
+                    let PrefixMatch { shared: held, copied } = index.hold(prefix(&tokens, blocks(4)), most, &mut pages);
                     assert_eq!(pages.len(), 2 * held.len());
                     if let Some((node, positions)) = copied {
                         let (start, same) = (4 * held.len(), &index.node(node).unwrap().edge.tokens[..positions]);
@@ -164,7 +164,7 @@ fn counts_are_right_whatever_comes_and_goes() {
                     let (tokens, held, pages) = &mut open[one];
                     let length = roll(tokens.len() + 1);
                     let before = pages.clone();
-                    let Published { taken, replaced } =
+                    let Published { adopted: taken, replaced } =
                         index.publish(prefix(&tokens[..length], blocks(4)), false, held, pages);
                     let changed = before.iter().zip(&*pages).filter(|(before, now)| before != now).count();
                     assert_eq!(changed, replaced.len());
@@ -219,13 +219,13 @@ fn what_is_less_than_a_unit_is_copied_in_whole_blocks() {
         let (mut held, mut pages) = (Vec::new(), vec![page, page + 1, page + 2]);
         let published = index.publish(first(length), true, &mut held, &mut pages);
         index.release(&held);
-        published.taken
+        published.adopted
     };
     // 5 blocks: two pages, and half of the third. What is known already is not kept again.
     assert_eq!([leave(22, 10), leave(21, 20), leave(14, 30)], [3, 0, 0]);
     let mut find = |tokens: &[u32], most: usize| {
         let mut pages = Vec::new();
-        let Found { shared, copied } = index.hold(prefix(tokens, blocks(4)), most, &mut pages);
+        let PrefixMatch { shared, copied } = index.hold(prefix(tokens, blocks(4)), most, &mut pages);
         index.release(&shared);
         let copied = copied.map(|(node, positions)| {
             index.release(&[node]);

@@ -6,7 +6,7 @@ use demask_step::{
     DeviceError, DeviceId, HeadRequest, Mask, MemoryMeter, Network, OpenError, OutOfMemory, PlanError, Positions,
     SequenceId, SequenceLimits, SequenceStep, StepPlan,
 };
-use demask_tensor::{Backend, HeadRow, PartSeconds, Segment, Stage};
+use demask_tensor::{Backend, HeadRow, PartSeconds, RowSegment, Stage};
 
 use super::Runner;
 use crate::{ArchSpec, Hidden, Watcher, memory::page_kind};
@@ -94,7 +94,7 @@ impl<B: Backend> Runner<B> {
             launch.limits.push(1);
         }
         launch.tables.extend_from_slice(&sequence.pages);
-        launch.segments.push(Segment { rows: 0..launch.ids.len() as u32, table: 0..launch.tables.len() as u32 });
+        launch.segments.push(RowSegment { rows: 0..launch.ids.len() as u32, table: 0..launch.tables.len() as u32 });
     }
 
     /// Runs one forward over `tokens`, on a sequence of its own.

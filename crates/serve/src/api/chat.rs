@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use demask::{
     Conversation, Message,
-    parts::{Part, ToolCall, ToolFormat},
+    parts::{AnswerPart, ToolCall, ToolFormat},
 };
 use serde_json::{Map, Value, json};
 
@@ -19,12 +19,11 @@ use crate::{
     endpoint::{Endpoint, Schema},
     entry::Entry,
     fields::{
-        Fields,
+        Fields, describe,
         table::{
             self, ANY, CHAT_LOGPROBS, DECODING, Field, GENERATING, MESSAGES, MODEL, OBJECT, Of, SAMPLING, Table, field,
             only, with_default,
         },
-        told,
     },
     form::{self, Form},
     inner::Inner,
@@ -107,15 +106,15 @@ impl Form for Chat {
         json!({"index": index, "delta": delta, "finish_reason": null, "logprobs": logprobs})
     }
 
-    fn aside(&self, index: usize, part: &Part, number: usize) -> Value {
+    fn aside(&self, index: usize, part: &AnswerPart, number: usize) -> Value {
         let delta = match part {
-            Part::Call(call) => {
-                let mut call = told_call(call);
+            AnswerPart::Call(call) => {
+                let mut call = call_to_json(call);
                 call["index"] = json!(number);
                 json!({"tool_calls": [call]})
             }
-            Part::Reasoning(text) => json!({"reasoning_content": text}),
-            Part::Content(text) => json!({"content": text}),
+            AnswerPart::Reasoning(text) => json!({"reasoning_content": text}),
+            AnswerPart::Content(text) => json!({"content": text}),
         };
         json!({"index": index, "delta": delta, "finish_reason": null, "logprobs": null})
     }
@@ -132,12 +131,12 @@ impl Form for Chat {
         let calls: Vec<Value> = choice
             .asides
             .iter()
-            .filter_map(|part| if let Part::Call(call) = part { Some(told_call(call)) } else { None })
+            .filter_map(|part| if let AnswerPart::Call(call) = part { Some(call_to_json(call)) } else { None })
             .collect();
         let thought: String = choice
             .asides
             .iter()
-            .filter_map(|part| if let Part::Reasoning(text) = part { Some(text.as_str()) } else { None })
+            .filter_map(|part| if let AnswerPart::Reasoning(text) = part { Some(text.as_str()) } else { None })
             .collect();
         if !thought.is_empty() {
             message["reasoning_content"] = json!(thought);
@@ -159,7 +158,7 @@ impl Form for Chat {
 }
 
 /// A call of a function.
-fn told_call(call: &ToolCall) -> Value {
+fn call_to_json(call: &ToolCall) -> Value {
     let ToolCall { name, arguments } = call;
     json!({"id": random::name("call_"), "type": "function", "function": {"name": name, "arguments": arguments}})
 }
@@ -214,7 +213,7 @@ fn tools(fields: &mut Fields<'_>, service: &Inner) -> Result<Tools, Refusal> {
         if tool["type"] == "function" && tool["function"]["name"].is_string() {
             return Ok(tool);
         }
-        let message = format!("`{at}` is {}, expected type function and a function with a name", told(&tool));
+        let message = format!("`{at}` is {}, expected type function and a function with a name", describe(&tool));
         Err(Refusal::parameter(at, message))
     })
 }

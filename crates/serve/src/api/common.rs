@@ -10,9 +10,9 @@ use crate::{
     Refusal,
     answers::Answers,
     ask::{self, Ask, Frames},
-    endpoint::{Answer, Asked},
+    endpoint::{Answer, IncomingRequest},
     entry::Entry,
-    fields::{Fields, told},
+    fields::{Fields, describe},
     form::Form,
     inner::Inner,
     response::{held, json_text},
@@ -21,14 +21,17 @@ use crate::{
 };
 
 /// Answers a request for which the model generates.
-pub(crate) fn generate(asked: Asked, read: fn(&Arc<Inner>, Entry, &Bytes) -> Result<Answers, Refusal>) -> Answer {
+pub(crate) fn generate(
+    asked: IncomingRequest,
+    read: fn(&Arc<Inner>, Entry, &Bytes) -> Result<Answers, Refusal>,
+) -> Answer {
     let http = Arc::clone(&asked.http);
     Box::pin(async move { Ok(asked.read(|lanes| &lanes.prompts, read).await?.response(&http).await) })
 }
 
 /// Answers a request for which texts are put into tokens, or the other way round. Its place is free after the last byte of the
 /// answer.
-pub(crate) fn tokenize(asked: Asked, answer: fn(&Inner, &Bytes) -> Result<Value, Refusal>) -> Answer {
+pub(crate) fn tokenize(asked: IncomingRequest, answer: fn(&Inner, &Bytes) -> Result<Value, Refusal>) -> Answer {
     Box::pin(async move {
         let read = move |service: &Arc<Inner>, mut entry: Entry, body: &Bytes| {
             let places = Arc::new(entry.places()?);
@@ -97,13 +100,13 @@ pub fn text_of(place: &str, content: Value) -> Result<String, Refusal> {
             let text = |part: &Value| match (part["type"].as_str(), part["text"].as_str()) {
                 (Some("text" | "input_text" | "output_text"), Some(text)) => Ok(text.to_owned()),
                 (Some(kind), _) => {
-                    Err(wrong(format!("has a part of type {}, expected parts of type text", told(&json!(kind)))))
+                    Err(wrong(format!("has a part of type {}, expected parts of type text", describe(&json!(kind)))))
                 }
-                (None, _) => Err(wrong(format!("has {}, expected parts of type text", told(part)))),
+                (None, _) => Err(wrong(format!("has {}, expected parts of type text", describe(part)))),
             };
             parts.iter().map(text).collect()
         }
         Value::Null => Err(wrong("is missing, expected a text".to_owned())),
-        other => Err(wrong(format!("is {}, expected a text", told(&other)))),
+        other => Err(wrong(format!("is {}, expected a text", describe(&other)))),
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     Refusal,
     account::Account,
     admission::Places,
-    endpoint::{Asked, Endpoint, Schema},
+    endpoint::{Endpoint, IncomingRequest, Schema},
     entry::Entry,
     fields::{
         Fields,
@@ -79,7 +79,7 @@ struct Deciding {
 }
 
 /// Answers questions.
-async fn serve(asked: Asked) -> Result<Response, Refusal> {
+async fn serve(asked: IncomingRequest) -> Result<Response, Refusal> {
     let mut deciding = asked.read(|lanes| &lanes.prompts, read).await?;
     let service = Arc::clone(&deciding.service);
     let over = tokio::select! {

@@ -18,9 +18,8 @@ use crate::{
     endpoint::{Endpoint, Schema},
     entry::Entry,
     fields::{
-        Fields,
+        Fields, describe,
         table::{CHAT_LOGPROBS, DECODING, GENERATING, MODEL, Of, SAMPLING, Table, field},
-        told,
     },
     form::{Choice, Completion, Form},
     inner::Inner,
@@ -222,7 +221,8 @@ fn segments(fields: &mut Fields<'_>, recommended: usize) -> Result<Vec<Segment>,
         }
     };
     let read = |(index, value): (usize, &Value)| {
-        let wrong = || Refusal::parameter("segments", format!("`segments[{index}]` is {}, {expected}", told(value)));
+        let wrong =
+            || Refusal::parameter("segments", format!("`segments[{index}]` is {}, {expected}", describe(value)));
         one(value).ok_or_else(wrong)
     };
     list.iter().enumerate().map(read).collect()

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use demask::{
     Conversation, Finish, Message as Turn, Options, Prompt,
-    parts::{Part, ToolCall},
+    parts::{AnswerPart, ToolCall},
 };
 use serde_json::{Map, Value, json};
 
@@ -23,12 +23,11 @@ use crate::{
     endpoint::{Answer, Endpoint, Schema},
     entry::Entry,
     fields::{
-        Fields,
+        Fields, describe,
         table::{
             ANY, CACHE_SALT, DECODING, Field, MAX_TOKENS, MIN_P, MODEL, OBJECT, OF_DIFFUSION, Of, STREAM, Table, field,
             hint, only,
         },
-        told,
     },
     form::{Answered, Block, Dialect, Form, Message, named},
     inner::Inner,
@@ -148,18 +147,18 @@ impl Dialect for Messages {
 
     fn opened(&self, block: &Block) -> Vec<Message> {
         let empty = match &block.part {
-            Part::Content(_) => Part::Content(String::new()),
-            Part::Reasoning(_) => Part::Reasoning(String::new()),
-            Part::Call(call) => Part::Call(ToolCall { arguments: "{}".to_owned(), ..call.clone() }),
+            AnswerPart::Content(_) => AnswerPart::Content(String::new()),
+            AnswerPart::Reasoning(_) => AnswerPart::Reasoning(String::new()),
+            AnswerPart::Call(call) => AnswerPart::Call(ToolCall { arguments: "{}".to_owned(), ..call.clone() }),
         };
         vec![named("content_block_start", json!({"index": block.index, "content_block": whole(block, &empty)}))]
     }
 
     fn grown(&self, block: &Block, more: &str) -> Message {
         let delta = match block.part {
-            Part::Content(_) => json!({"type": "text_delta", "text": more}),
-            Part::Reasoning(_) => json!({"type": "thinking_delta", "thinking": more}),
-            Part::Call(_) => json!({"type": "input_json_delta", "partial_json": more}),
+            AnswerPart::Content(_) => json!({"type": "text_delta", "text": more}),
+            AnswerPart::Reasoning(_) => json!({"type": "thinking_delta", "thinking": more}),
+            AnswerPart::Call(_) => json!({"type": "input_json_delta", "partial_json": more}),
         };
         named("content_block_delta", json!({"index": block.index, "delta": delta}))
     }
@@ -183,11 +182,11 @@ impl Dialect for Messages {
 }
 
 /// A block with a content. No thought is signed: it is sent back as it is.
-fn whole(block: &Block, part: &Part) -> Value {
+fn whole(block: &Block, part: &AnswerPart) -> Value {
     match part {
-        Part::Content(text) => json!({"type": "text", "text": text}),
-        Part::Reasoning(text) => json!({"type": "thinking", "thinking": text, "signature": ""}),
-        Part::Call(ToolCall { name, arguments }) => {
+        AnswerPart::Content(text) => json!({"type": "text", "text": text}),
+        AnswerPart::Reasoning(text) => json!({"type": "thinking", "thinking": text, "signature": ""}),
+        AnswerPart::Call(ToolCall { name, arguments }) => {
             let input: Value = serde_json::from_str(arguments).unwrap_or_else(|_| json!({}));
             json!({"type": "tool_use", "id": format!("toolu_{}", block.name), "name": name, "input": input})
         }
@@ -399,7 +398,7 @@ fn assistant(at: &str, content: Value, service: &Inner) -> Result<Turn, Refusal>
     for mut part in parts {
         match part["type"].as_str() {
             Some("thinking") => {
-                let message = || format!("`{at}` has {}, expected a thought with its text", told(&part));
+                let message = || format!("`{at}` has {}, expected a thought with its text", describe(&part));
                 thought.push_str(part["thinking"].as_str().ok_or_else(|| Refusal::parameter(at, message()))?);
             }
             Some("tool_use") => {

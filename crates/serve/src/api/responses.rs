@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use demask::{
     Conversation, Finish, Message as Turn,
-    parts::{Part, ToolCall},
+    parts::{AnswerPart, ToolCall},
 };
 use serde_json::{Map, Value, json};
 
@@ -21,11 +21,10 @@ use crate::{
     endpoint::{Endpoint, Schema},
     entry::Entry,
     fields::{
-        Fields,
+        Fields, describe,
         table::{
             ANY, CACHE_SALT, DECODING, Field, MIN_P, MODEL, OBJECT, OF_DIFFUSION, Of, STREAM, Table, field, hint, only,
         },
-        told,
     },
     form::{Answered, Block, Dialect, Form, Message, named},
     inner::Inner,
@@ -160,19 +159,21 @@ impl Dialect for Responses {
     fn opened(&self, block: &Block) -> Vec<Message> {
         let mut opened = item(block, "in_progress");
         let content =
-            if matches!(block.part, Part::Call(_)) { ("arguments", json!("")) } else { ("content", json!([])) };
+            if matches!(block.part, AnswerPart::Call(_)) { ("arguments", json!("")) } else { ("content", json!([])) };
         opened[content.0] = content.1;
         let opened = named("response.output_item.added", json!({"output_index": block.index, "item": opened}));
-        let text = matches!(block.part, Part::Content(_));
+        let text = matches!(block.part, AnswerPart::Content(_));
         let begun = text.then(|| named("response.content_part.added", at(block, json!({"part": part("")}))));
         [Some(opened), begun].into_iter().flatten().collect()
     }
 
     fn grown(&self, block: &Block, more: &str) -> Message {
         match &block.part {
-            Part::Content(_) => named("response.output_text.delta", at(block, json!({"delta": more, "logprobs": []}))),
-            Part::Reasoning(_) => named("response.reasoning_text.delta", at(block, json!({"delta": more}))),
-            Part::Call(_) => {
+            AnswerPart::Content(_) => {
+                named("response.output_text.delta", at(block, json!({"delta": more, "logprobs": []})))
+            }
+            AnswerPart::Reasoning(_) => named("response.reasoning_text.delta", at(block, json!({"delta": more}))),
+            AnswerPart::Call(_) => {
                 let call = json!({"item_id": name(block), "output_index": block.index, "delta": more});
                 named("response.function_call_arguments.delta", call)
             }
@@ -183,15 +184,15 @@ impl Dialect for Responses {
         let item = item(block, "completed");
         let over = named("response.output_item.done", json!({"output_index": block.index, "item": item.clone()}));
         match &block.part {
-            Part::Content(text) => vec![
+            AnswerPart::Content(text) => vec![
                 named("response.output_text.done", at(block, json!({"text": text, "logprobs": []}))),
                 named("response.content_part.done", at(block, json!({"part": item["content"][0]}))),
                 over,
             ],
-            Part::Reasoning(text) => {
+            AnswerPart::Reasoning(text) => {
                 vec![named("response.reasoning_text.done", at(block, json!({"text": text}))), over]
             }
-            Part::Call(ToolCall { name, arguments }) => {
+            AnswerPart::Call(ToolCall { name, arguments }) => {
                 let call = json!({
                     "item_id": item["id"],
                     "output_index": block.index,
@@ -230,9 +231,9 @@ fn at(block: &Block, mut content: Value) -> Value {
 /// Name of the item of a block.
 fn name(block: &Block) -> String {
     let prefix = match block.part {
-        Part::Content(_) => "msg",
-        Part::Reasoning(_) => "rs",
-        Part::Call(_) => "fc",
+        AnswerPart::Content(_) => "msg",
+        AnswerPart::Reasoning(_) => "rs",
+        AnswerPart::Call(_) => "fc",
     };
     format!("{prefix}_{}", block.name)
 }
@@ -245,11 +246,11 @@ fn part(text: &str) -> Value {
 /// The item of a block.
 fn item(block: &Block, status: &str) -> Value {
     let mut item = match &block.part {
-        Part::Content(text) => json!({"type": "message", "role": "assistant", "content": [part(text)]}),
-        Part::Reasoning(text) => {
+        AnswerPart::Content(text) => json!({"type": "message", "role": "assistant", "content": [part(text)]}),
+        AnswerPart::Reasoning(text) => {
             json!({"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]})
         }
-        Part::Call(ToolCall { name, arguments }) => {
+        AnswerPart::Call(ToolCall { name, arguments }) => {
             let id = format!("call_{}", block.name);
             json!({"type": "function_call", "call_id": id, "name": name, "arguments": arguments})
         }
@@ -375,7 +376,7 @@ fn tools(fields: &mut Fields<'_>, service: &Inner) -> Result<Tools, Refusal> {
         let kind = tool["type"].clone();
         let name = tool["name"].as_str().map(str::to_owned);
         let Some(name) = name.filter(|_| kind == "function") else {
-            let message = format!("`{at}` is of type {}, expected function, with a name", told(&kind));
+            let message = format!("`{at}` is of type {}, expected function, with a name", describe(&kind));
             return Err(Refusal::parameter(at, message));
         };
         let mut tool = Fields::of(tool, OF_TOOL, &service.config.limits, "tools[].")?;
@@ -461,7 +462,7 @@ fn turn(index: usize, value: Value, service: &Inner, turns: &mut Vec<Turn>) -> R
             let message = format!(
                 "`{}` is {}, expected message, reasoning, function_call or function_call_output",
                 at("type"),
-                told(&json!(other))
+                describe(&json!(other))
             );
             return Err(Refusal::parameter(at("type"), message));
         }

@@ -11,7 +11,7 @@ use super::{common::check_model, completions};
 use crate::{
     Refusal,
     account::Account,
-    endpoint::{Asked, Endpoint, Schema},
+    endpoint::{Endpoint, IncomingRequest, Schema},
     entry::Entry,
     fields::{
         Fields,
@@ -52,7 +52,7 @@ const TABLE: Table = &[
 ];
 
 /// Judges continuations after their contexts.
-async fn serve(asked: Asked) -> Result<Response, Refusal> {
+async fn serve(asked: IncomingRequest) -> Result<Response, Refusal> {
     let mut judging = asked.read(|lanes| &lanes.prompts, read).await?;
     let service = Arc::clone(&judging.service);
     let over = tokio::select! {

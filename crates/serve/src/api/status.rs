@@ -97,7 +97,7 @@ fn info(service: &Inner) -> Response {
 
 /// Returns counts and times.
 fn metrics(service: &Inner) -> Response {
-    let places = (service.admission.taken(), service.config.limits.places);
+    let places = (service.admission.in_use(), service.config.limits.places);
     let text = service.metrics.write(service.name(), &service.handle.counters(), places);
     let mut response = Response::new(Body::from(text));
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");

@@ -14,7 +14,7 @@ use crate::{
     answers::Answers,
     ask::Ask,
     entry::Entry,
-    fields::{Fields, told},
+    fields::{Fields, describe},
     form::Form,
     inner::Inner,
 };
@@ -63,7 +63,7 @@ impl Choice {
             (Some("required" | "any"), _) => Ok(Self::Any),
             (_, Some(name)) => Ok(Self::Named(name)),
             _ => {
-                let message = format!("`tool_choice` is {}, expected {expected}", told(choice));
+                let message = format!("`tool_choice` is {}, expected {expected}", describe(choice));
                 Err(Refusal::parameter("tool_choice", message))
             }
         }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, error::Category};
 
 use crate::{Refusal, limits::Limits};
 use strict::Strict;
-pub use strict::told;
+pub use strict::describe;
 use table::{Field, Of, Table};
 
 /// The fields of an object, taken one by one.
@@ -65,7 +65,7 @@ impl<'l> Fields<'l> {
             Value::Object(map) => Ok(Self { map, table, limits, path, adopted: Vec::new() }),
             other => {
                 let what = if path.is_empty() { "the body" } else { path.trim_end_matches('.') };
-                let message = format!("{what} is {}, expected an object", told(&other));
+                let message = format!("{what} is {}, expected an object", describe(&other));
                 Err(Refusal { param: (!path.is_empty()).then(|| what.to_owned()), ..Refusal::bad(message) })
             }
         }
@@ -108,7 +108,7 @@ impl<'l> Fields<'l> {
     /// Returns a refusal of a field's value.
     pub fn wrong(&self, name: &str, found: &Value, expected: &str) -> Refusal {
         let name = self.full(name);
-        Refusal::parameter(&name, format!("`{name}` is {}, expected {expected}", told(found)))
+        Refusal::parameter(&name, format!("`{name}` is {}, expected {expected}", describe(found)))
     }
 
     /// Takes a field, or its default if it is not there.
@@ -272,7 +272,8 @@ impl<'l> Fields<'l> {
         let instead =
             if allowed.is_empty() { String::new() } else { format!(", or set it to {}", allowed.join(" or ")) };
         let name = self.full(name);
-        let message = format!("`{name}` is {}, which this server does not implement: omit it{instead}", told(&value));
+        let message =
+            format!("`{name}` is {}, which this server does not implement: omit it{instead}", describe(&value));
         Err(Refusal::parameter(name, message).coded("unsupported_parameter"))
     }
 
@@ -306,7 +307,7 @@ impl<'l> Fields<'l> {
             },
             |foreign| format!(", {foreign}"),
         );
-        let shown = told(&Value::from(name.as_str()));
+        let shown = describe(&Value::from(name.as_str()));
         let message = format!("unknown parameter {}{shown}{advice}", self.path);
         Err(Refusal::parameter(full, message).coded("unknown_parameter"))
     }

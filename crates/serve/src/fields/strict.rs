@@ -9,7 +9,7 @@ use serde::{
 use serde_json::{Map, Value};
 
 /// Name of a JSON value in messages: short, whatever it holds.
-pub fn told(value: &Value) -> String {
+pub fn describe(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(60) {
         Some((end, _)) => format!("{}...", &text[..end]),
@@ -76,7 +76,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
         let mut map = Map::new();
         while let Some((name, Strict(value))) = entries.next_entry::<String, Strict>()? {
             if map.contains_key(&name) {
-                return Err(A::Error::custom(format!("{} stands there twice", told(&name.into()))));
+                return Err(A::Error::custom(format!("{} stands there twice", describe(&name.into()))));
             }
             map.insert(name, value);
         }

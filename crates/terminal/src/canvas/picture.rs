@@ -14,7 +14,7 @@ use demask::trace::Given;
 
 pub use frames::frames;
 
-use super::{bounded, harmless, shown};
+use super::{bounded, harmless, token_text};
 
 /// Width of a column of text, of the space inside and between boxes, and of the page, in pixels.
 const COLUMN: usize = 8;
@@ -131,7 +131,7 @@ fn read(lines: &[TraceLine]) -> anyhow::Result<(Vec<Cell>, Vec<i64>)> {
     let mut cells = vec![Cell::default(); *length];
     let mut put = |position: u32, token: Option<u32>, text: &Option<String>, forward: Option<usize>| {
         if let Some(cell) = (position as usize).checked_sub(prompt.len()).and_then(|index| cells.get_mut(index)) {
-            let text = token.map(|token| shown(token, text.as_deref()));
+            let text = token.map(|token| token_text(token, text.as_deref()));
             cell.writes.push(Written { text, forward });
         }
     };

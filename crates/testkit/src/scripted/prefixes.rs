@@ -9,7 +9,7 @@ use super::slots::Stored;
 pub(super) struct Prefixes {
     /// Positions of a page; 0 keeps nothing.
     pub(super) page: usize,
-    kept: Vec<Left>,
+    cached: Vec<Left>,
     pub(super) counters: PrefixCacheStats,
     /// Fault of a published prefix, if there is one.
     pub(super) wrong: Option<&'static str>,
@@ -46,7 +46,7 @@ impl Prefixes {
             let common = tokens.take_while(|(left, own)| left == own).count();
             if same { self.whole(prefix.mask, common.min(most)) } else { 0 }
         };
-        let longest = self.kept.iter().map(|left| (shared(left), left)).max_by_key(|(length, _)| *length);
+        let longest = self.cached.iter().map(|left| (shared(left), left)).max_by_key(|(length, _)| *length);
         let (filled, left) = longest.filter(|(length, _)| *length > 0).unzip();
         let filled = filled.unwrap_or(0);
         self.counters.hits += filled as u64;
@@ -63,7 +63,7 @@ impl Prefixes {
             self.wrong = Some("a slot is published that was never written");
             return 0;
         }
-        for left in self.kept.iter().filter(|left| left.mask == prefix.mask) {
+        for left in self.cached.iter().filter(|left| left.mask == prefix.mask) {
             let common = left.tokens.iter().zip(tokens).take_while(|(left, own)| left == own).count();
             // Within a block everything depends on all of it.
             if !left.stored.same(stored, self.whole(prefix.mask, common)) {
@@ -73,9 +73,9 @@ impl Prefixes {
         }
         let known =
             |left: &Left| left.mask == prefix.mask && left.salt == prefix.salt && left.tokens.starts_with(tokens);
-        if !self.kept.iter().any(known) {
+        if !self.cached.iter().any(known) {
             let tokens = tokens.to_vec();
-            self.kept.push(Left { mask: prefix.mask, salt: prefix.salt, tokens, stored: stored.clone() });
+            self.cached.push(Left { mask: prefix.mask, salt: prefix.salt, tokens, stored: stored.clone() });
         }
         length as Position
     }

@@ -51,7 +51,7 @@ pub(super) fn run(case: &Case, options: &SessionOptions) -> Result<Outcome, Foun
 /// with some of the slots that it left there, or none. None if its memory is taken as a whole.
 pub(super) fn run_preempted(case: &Case, options: &SessionOptions) -> Result<Option<Outcome>, Found> {
     let session = Session::new(options.clone()).map_err(|error| ("it runs", error.to_string()))?;
-    if session.needs().iter().any(|need| need.sequence.opens_with.is_none()) {
+    if session.needs().iter().any(|need| need.limits.opens_with.is_none()) {
         return Ok(None);
     }
     let page = 1 + (case.seed % 3) as usize;
@@ -84,7 +84,7 @@ fn open(networks: &mut [Scripted; 2], session: &mut Session, finds: bool) -> Res
     let (mut ids, mut filled): (Vec<SequenceId>, Vec<_>) = (Vec::new(), Vec::new());
     for (index, need) in session.needs().iter().enumerate() {
         let prefix = if finds { session.prefix_tokens(index) } else { Prefix::default() };
-        let opened = networks[need.network].open_with_prefix(&need.sequence, prefix);
+        let opened = networks[need.network].open_with_prefix(&need.limits, prefix);
         let opened = opened.map_err(|error| ("its sequences can be opened", error.to_string()))?;
         ids.push(opened.sequence);
         filled.push(opened.filled);

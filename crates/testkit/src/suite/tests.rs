@@ -305,18 +305,18 @@ fn an_exact_cache_may_draft_less_than_no_cache_behind_the_end() {
 
 #[test]
 fn a_plan_that_ignores_the_end_of_its_forward_is_found() {
-    let told = told(cache(&overrunning::METHOD));
+    let told = message(cache(&overrunning::METHOD));
     assert!(told.contains("expected that a plan ends where the decoder ends the forward (`Query::end`)"), "{told}");
     assert!(told.contains("found a plan of rows up to "), "{told}");
 }
 
-fn told(found: Result<(), Broken>) -> String {
+fn message(found: Result<(), Broken>) -> String {
     found.expect_err("the suite must find it").to_string()
 }
 
 #[test]
 fn a_false_promise_is_found() {
-    let told = told(decoder(&promising::METHOD));
+    let told = message(decoder(&promising::METHOD));
     assert!(told.starts_with("decoder promising, cache none"), "{told}");
     assert!(told.contains(" (full attention with shift 0, "), "{told}");
     assert!(told.contains("a decoder that promises the reference commits what it commits, found token "), "{told}");
@@ -324,14 +324,14 @@ fn a_false_promise_is_found() {
 
 #[test]
 fn false_foresight_is_found() {
-    let told = told(decoder(&foreseeing::METHOD));
+    let told = message(decoder(&foreseeing::METHOD));
     assert!(told.contains("it commits what it foresees, and foresees where it says so, found that it fore"), "{told}");
 }
 
 #[test]
 fn a_decoder_that_refuses_its_models_is_found() {
     assert_eq!(
-        told(decoder(&refusing::METHOD)),
+        message(decoder(&refusing::METHOD)),
         "decoder refusing: expected that it decodes the models that it names, found that it refuses every case with \
          full attention"
     );
@@ -339,13 +339,13 @@ fn a_decoder_that_refuses_its_models_is_found() {
 
 #[test]
 fn masks_that_are_left_are_found() {
-    let told = told(decoder(&leaving::METHOD));
+    let told = message(decoder(&leaving::METHOD));
     assert!(told.ends_with("expected that a run decodes everything, found that it ends with 1 masks"), "{told}");
 }
 
 #[test]
 fn tokens_that_nobody_has_are_found() {
-    let told = told(decoder(&inventing::METHOD));
+    let told = message(decoder(&inventing::METHOD));
     assert!(told.contains("expected that commits are tokens, found 99 at position "), "{told}");
 }
 
@@ -356,46 +356,46 @@ fn a_session_drops_commits_where_tokens_stand() {
 
 #[test]
 fn a_cache_that_is_not_exact_is_found() {
-    let told = told(cache(&exact::METHOD));
+    let told = message(cache(&exact::METHOD));
     assert!(told.starts_with("cache exact, decoder static (full attention with shift 0, "), "{told}");
     assert!(told.contains("an exact cache gives the commits of no cache, found token "), "{told}");
 }
 
 #[test]
 fn slots_that_are_no_function_of_the_canvas_are_found() {
-    let told = told(cache(&of_state::METHOD));
+    let told = message(cache(&of_state::METHOD));
     assert!(told.contains("drafts are lossless: the commits are those of the decoder that is promised"), "{told}");
 }
 
 #[test]
 fn slots_that_were_never_written_are_found() {
-    let told = told(cache(&unwritten::METHOD));
+    let told = message(cache(&unwritten::METHOD));
     assert!(told.contains("expected that its plans are legal and within what it reserved, found "), "{told}");
 }
 
 #[test]
 fn rows_beyond_the_reserve_are_found() {
-    let told = told(cache(&reserving::METHOD));
+    let told = message(cache(&reserving::METHOD));
     assert!(told.contains("expected that its plans are legal and within what it reserved, found "), "{told}");
     assert!(told.contains("rows"), "{told}");
 }
 
 #[test]
 fn what_outlives_a_session_is_found() {
-    let told = told(cache(&remembering::METHOD));
+    let told = message(cache(&remembering::METHOD));
     assert!(told.contains("expected that two equal runs are equal, found token "), "{told}");
 }
 
 #[test]
 fn slots_that_cannot_be_computed_again_are_found() {
     // Its first live row is not the first that it needs: what is after that is not computed again.
-    let told = told(cache(&recomputing::METHOD));
+    let told = message(cache(&recomputing::METHOD));
     assert!(told.ends_with(" is visible and was never written"), "{told}");
 }
 
 #[test]
 fn slots_that_are_left_too_early_are_found() {
-    let told = told(cache(&GENEROUS));
+    let told = message(cache(&GENEROUS));
     assert!(
         told.contains("expected that what it leaves of its slots is right, found a slot is published that "),
         "{told}"

@@ -159,7 +159,7 @@ fn system(conversation: &mut Conversation<'_>, text: &str) -> Done {
 
 fn set(conversation: &mut Conversation<'_>, text: &str) -> Done {
     let Some((name, value)) = text.split_once(char::is_whitespace) else {
-        return if text.is_empty() { shown(&conversation.options) } else { Err(no_value(text)) };
+        return if text.is_empty() { show_options(&conversation.options) } else { Err(no_value(text)) };
     };
     // A list is replaced, not extended.
     let mut options = Options::default();
@@ -191,7 +191,7 @@ fn no_value(name: &str) -> anyhow::Error {
 }
 
 /// Shows the options that are set.
-fn shown(options: &Options) -> Done {
+fn show_options(options: &Options) -> Done {
     for name in options.given() {
         if let Some(value) = options.json(name) {
             output::note(&format!("{name} {value}"));

@@ -1,11 +1,11 @@
-use demask_tensor::{BlendRows, HeadRow, PageCopy, ProbeLaunch, Segment, SlotCopy};
+use demask_tensor::{BlendRows, HeadRow, PageCopy, ProbeLaunch, RowSegment, SlotCopy};
 
 use super::*;
 
 /// Rows of two segments.
 fn launch(rows: u32) -> Launch {
     let cut = rows / 3;
-    let segment = |rows: std::ops::Range<u32>, table: std::ops::Range<u32>| Segment { rows, table };
+    let segment = |rows: std::ops::Range<u32>, table: std::ops::Range<u32>| RowSegment { rows, table };
     Launch {
         ids: (0..rows).map(|row| row * 7).collect(),
         positions: (0..rows).map(|row| row + 100).collect(),
@@ -18,18 +18,18 @@ fn launch(rows: u32) -> Launch {
     }
 }
 
-fn taken(launch: &Launch) -> Taken {
-    let mut taken = Taken::new(3000);
+fn taken(launch: &Launch) -> PackedLaunch {
+    let mut taken = PackedLaunch::new(3000);
     taken.take(launch);
     taken
 }
 
-fn words(taken: &Taken, at: usize, count: usize) -> Vec<u32> {
+fn words(taken: &PackedLaunch, at: usize, count: usize) -> Vec<u32> {
     let words = taken.bytes()[at..].as_chunks::<4>().0.iter();
     words.take(count).map(|word| u32::from_le_bytes(*word)).collect()
 }
 
-fn array(taken: &Taken, array: Array) -> Vec<u32> {
+fn array(taken: &PackedLaunch, array: Array) -> Vec<u32> {
     words(taken, array.at, array.length)
 }
 
@@ -85,7 +85,7 @@ fn counts_are_totals_and_those_of_chunks() {
 #[test]
 fn launches_of_one_bucket_have_everything_at_the_same_places() {
     let (a, b, c) = (taken(&launch(97)), taken(&launch(128)), taken(&launch(129)));
-    let places = |taken: &Taken| [taken.ids, taken.limits, taken.tables, taken.last].map(|array| array.at);
+    let places = |taken: &PackedLaunch| [taken.ids, taken.limits, taken.tables, taken.last].map(|array| array.at);
     assert_eq!(places(&a), places(&b));
     assert_eq!(a.bytes().len(), b.bytes().len());
     assert_ne!(places(&b), places(&c));
@@ -119,7 +119,7 @@ fn copies_are_pairs() {
 }
 
 /// Reads the written bytes as the structure that they are.
-fn structures<T: Plain>(taken: &Taken, array: Array) -> Vec<T> {
+fn structures<T: Plain>(taken: &PackedLaunch, array: Array) -> Vec<T> {
     let bytes = &taken.bytes()[array.at..][..array.length * size_of::<T>()];
     // SAFETY: the bytes of plain structures.
     bytes.chunks_exact(size_of::<T>()).map(|bytes| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }).collect()
@@ -147,8 +147,8 @@ fn head_rows_find_their_requests_tokens_and_answers() {
     assert_eq!(requests.len(), 2);
     assert_eq!((requests[0].forbid, requests[0].forbidden, requests[0].muted, requests[0].margin), (4, 2, 0, 1));
     assert_eq!((requests[1].mute, requests[1].muted, requests[1].judge_width, requests[1].top), (6, 1, 2, 3));
-    assert_eq!(taken.asked.len(), 3);
-    assert_eq!(taken.asked[2], Asked { top: 3, judged: 2, ..Asked::default() });
+    assert_eq!(taken.row_requests.len(), 3);
+    assert_eq!(taken.row_requests[2], HeadRowRequest { top: 3, judged: 2, ..HeadRowRequest::default() });
 }
 
 #[test]
@@ -163,9 +163,9 @@ fn a_shape_has_room_for_its_launches() {
     launch.copies = (0..7).map(|page| PageCopy { from: page, to: page + 7 }).collect();
     launch.head.rows = (0..300).map(|row| HeadRow { row, request: 0, key: 0 }).collect();
     launch.head.requests = vec![HeadRequest { banned: vec![1].into(), ..HeadRequest::default() }];
-    let mut taken = Taken::new(300);
+    let mut taken = PackedLaunch::new(300);
     taken.take(&launch);
-    assert!(taken.bytes().len() <= Taken::room(300, 300, 7), "{}", taken.bytes().len());
+    assert!(taken.bytes().len() <= PackedLaunch::room(300, 300, 7), "{}", taken.bytes().len());
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn products_that_are_timed_are_those_of_the_naive_twin() {
         let kernels = trial.kernels(ROWS);
         assert!(trial.copies > 1 && kernels.iter().all(|kernel| kernel.starts_with(name)), "{} copies", trial.copies);
         let columns = [OUTPUTS as u32];
-        let chosen = gemm::choose(&backend.limits, (kind(trial.weights.kept(), dtype), End::Store), &columns, 16);
+        let chosen = gemm::choose(&backend.limits, (kind(trial.weights.format(), dtype), End::Store), &columns, 16);
         assert_eq!((kernels[0], kernels.len() > 1), (chosen.0, true));
         assert_eq!(trial.format(), quantisation.map_or_else(|| dtype.to_string(), |to| to.to_string()));
         let mut noise = Noise(1);

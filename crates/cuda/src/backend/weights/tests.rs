@@ -20,16 +20,16 @@ fn read<G: Gpu>(buffer: &Buffer<G>) -> Vec<u8> {
 fn widened<G: Gpu>(matrix: &Matrix<G>) -> Vec<f32> {
     let (weight, scales) = (read(&matrix.weight), read(&matrix.scales));
     let scale = |index: usize| f32::from_le_bytes(*scales.as_chunks::<4>().0[index / GROUP_INPUTS..].first().unwrap());
-    match matrix.kept {
-        Kept::F32 => weight.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect(),
-        Kept::Bf16 => {
+    match matrix.format {
+        MatrixFormat::F32 => weight.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect(),
+        MatrixFormat::Bf16 => {
             let values = weight.as_chunks::<2>().0.iter();
             values.map(|value| widen_bf16(u16::from_le_bytes(*value))).collect()
         }
-        Kept::Integers(Quantisation::Q8) => {
+        MatrixFormat::Integers(Quantisation::Q8) => {
             weight.iter().enumerate().map(|(index, &byte)| scale(index) * f32::from(byte as i8)).collect()
         }
-        Kept::Integers(Quantisation::Q4) => (0..2 * weight.len())
+        MatrixFormat::Integers(Quantisation::Q4) => (0..2 * weight.len())
             .map(|index| scale(index) * (f32::from(weight[index / 2] >> (index % 2 * 4) & 15) - 8.0))
             .collect(),
     }
@@ -43,13 +43,13 @@ const KINDS: [(Dtype, Option<Quantisation>); 4] = [
 ];
 
 /// Row of a weight as it should be in a format, its depth padded.
-fn expected(kept: Kept, row: &[f32]) -> Vec<f32> {
+fn expected(kept: MatrixFormat, row: &[f32]) -> Vec<f32> {
     let mut row = row.to_vec();
     row.resize(row.len().next_multiple_of(DEPTH), 0.0);
     match kept {
-        Kept::F32 => row,
-        Kept::Bf16 => row.iter().map(|&value| half::bf16::from_f32(value).to_f32()).collect(),
-        Kept::Integers(to) => {
+        MatrixFormat::F32 => row,
+        MatrixFormat::Bf16 => row.iter().map(|&value| half::bf16::from_f32(value).to_f32()).collect(),
+        MatrixFormat::Integers(to) => {
             let groups = row.as_chunks::<GROUP_INPUTS>().0.iter();
             groups
                 .flat_map(|group| {
@@ -66,7 +66,7 @@ fn matrices_arrive_rounded_and_padded() {
     let gpu = Arc::new(Fake::recording());
     for (dtype, quantisation) in KINDS {
         for (rows, columns) in [(1, 1), (5, 64), (7, 100), (3, 33)] {
-            let (values, kept) = (numbers(rows * columns), Kept::of([Dtype::F32; 2], dtype, quantisation));
+            let (values, kept) = (numbers(rows * columns), MatrixFormat::of([Dtype::F32; 2], dtype, quantisation));
             let stored = bytes(&values);
             let matrix = Matrix::new(&gpu, kept, TensorView::new(Dtype::F32, rows, columns, &stored).into()).unwrap();
             let expected: Vec<f32> = values.chunks(columns).flat_map(|row| expected(kept, row)).collect();
@@ -85,7 +85,7 @@ fn gate_and_up_take_turns() {
     let (gate_bytes, up_bytes) = (bytes(&gate), bytes(&up));
     let view = |bytes| TensorView::new(Dtype::F32, rows, columns, bytes);
     for (dtype, quantisation) in KINDS {
-        let kept = Kept::of([Dtype::F32; 2], dtype, quantisation);
+        let kept = MatrixFormat::of([Dtype::F32; 2], dtype, quantisation);
         let matrix = Matrix::gate_up(&gpu, kept, [view(&gate_bytes).into(), view(&up_bytes).into()]).unwrap();
         let pairs = gate.chunks(columns).zip(up.chunks(columns));
         let expected: Vec<f32> =
@@ -113,15 +113,15 @@ fn integers_in_blocks_stay_what_they_are_and_other_blocks_are_widened() {
     let gpu = Arc::new(Fake::recording());
     let (rows, columns) = (3, 96);
     for (format, kept) in [
-        (BlockFormat::Q8_0, Kept::Integers(Quantisation::Q8)),
-        (BlockFormat::Q4_0, Kept::Integers(Quantisation::Q4)),
-        (BlockFormat::Iq4Nl, Kept::Integers(Quantisation::Q8)),
-        (BlockFormat::Q5_0, Kept::F32),
+        (BlockFormat::Q8_0, MatrixFormat::Integers(Quantisation::Q8)),
+        (BlockFormat::Q4_0, MatrixFormat::Integers(Quantisation::Q4)),
+        (BlockFormat::Iq4Nl, MatrixFormat::Integers(Quantisation::Q8)),
+        (BlockFormat::Q5_0, MatrixFormat::F32),
     ] {
         let dtype = Dtype::Block(format);
         let stored = blocks(format, rows, columns);
         let view = TensorView::new(dtype, rows, columns, &stored);
-        assert_eq!(Kept::of([dtype; 2], Dtype::F32, None), kept);
+        assert_eq!(MatrixFormat::of([dtype; 2], Dtype::F32, None), kept);
         let matrix = Matrix::new(&gpu, kept, view.into()).unwrap();
         let found = widened(&matrix);
         for (found, expected) in found.chunks(128).zip(view.to_f32().chunks(columns)) {
@@ -129,8 +129,11 @@ fn integers_in_blocks_stay_what_they_are_and_other_blocks_are_widened() {
             assert!(found[columns..].iter().all(|&value| value == 0.0));
         }
         // Together with another type, blocks are widened.
-        assert_eq!(Kept::of([dtype, Dtype::F16], Dtype::Bf16, None), Kept::Bf16);
-        assert_eq!(Kept::of([dtype; 2], Dtype::Bf16, Some(Quantisation::Q4)), Kept::Integers(Quantisation::Q4));
+        assert_eq!(MatrixFormat::of([dtype, Dtype::F16], Dtype::Bf16, None), MatrixFormat::Bf16);
+        assert_eq!(
+            MatrixFormat::of([dtype; 2], Dtype::Bf16, Some(Quantisation::Q4)),
+            MatrixFormat::Integers(Quantisation::Q4)
+        );
     }
 }
 
@@ -140,7 +143,8 @@ fn large_matrices_arrive_in_parts_by_many_threads() {
     let (rows, columns) = (4099, 1030);
     let values = numbers(rows * columns);
     let stored = bytes(&values);
-    let matrix = Matrix::new(&gpu, Kept::F32, TensorView::new(Dtype::F32, rows, columns, &stored).into()).unwrap();
+    let matrix =
+        Matrix::new(&gpu, MatrixFormat::F32, TensorView::new(Dtype::F32, rows, columns, &stored).into()).unwrap();
     assert!(matrix.bytes() > 2 * PART_BYTES && gpu.uploads() >= 3, "{} uploads", gpu.uploads());
     let found = widened(&matrix);
     for (found, expected) in found.chunks(matrix.depth()).zip(values.chunks(columns)) {
@@ -196,7 +200,7 @@ fn what_has_no_room_is_refused_with_numbers() {
     let gpu = Arc::new(Fake::with_memory(1000));
     let stored = bytes(&numbers(16 * 64));
     let view = TensorView::new(Dtype::F32, 16, 64, &stored);
-    let refused = Matrix::new(&gpu, Kept::Bf16, view.into()).err().unwrap();
+    let refused = Matrix::new(&gpu, MatrixFormat::Bf16, view.into()).err().unwrap();
     let source = demask_step::OutOfMemory { needed: 2048, available: 1000 };
     assert_eq!(refused, PackError::Memory { rows: 16, columns: 64, source });
     let refused = Embedding::new(&gpu, Dtype::F32, view.into()).err().unwrap();

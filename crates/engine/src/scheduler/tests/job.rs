@@ -58,7 +58,7 @@ impl Steps {
             own.map(|part| part.groups).max().unwrap_or(0)
         };
         let need =
-            |network| SequenceSpec { network, sequence: SequenceLimits { positions, ..SequenceLimits::default() } };
+            |network| SequenceSpec { network, limits: SequenceLimits { positions, ..SequenceLimits::default() } };
         let needs = (0..2).flat_map(|network| vec![need(network); most(network)]).collect();
         let mut job = Self {
             name,
@@ -80,7 +80,7 @@ impl Steps {
     pub(super) fn growing(mut self, by: usize) -> Self {
         self.grows = by;
         self.parts.iter_mut().for_each(|part| part.causal &= by == 0);
-        self.needs.iter_mut().filter(|_| by > 0).for_each(|need| need.sequence.opens_with = Some(by));
+        self.needs.iter_mut().filter(|_| by > 0).for_each(|need| need.limits.opens_with = Some(by));
         self.fill();
         self
     }
@@ -119,7 +119,7 @@ impl Steps {
         };
         self.requests = groups.map(request).collect();
         for request in self.requests.iter_mut().filter(|_| self.grows > 0) {
-            let positions = self.needs[request.sequence].sequence.positions;
+            let positions = self.needs[request.sequence].limits.positions;
             request.plan.kv_len = (self.grows * (self.at + 1)).min(positions) as Position;
         }
         if self.at + 1 < self.parts.len() {

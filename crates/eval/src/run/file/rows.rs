@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{
     super::spec::{Asking, DEMO, ModelSpec, RowSpec, TaskSpec},
     Draft, Layers, Settings, allowed, known, seeds,
-    settings::{Setting, Words, braced, filled, shown},
+    settings::{Setting, Words, braced, filled, value_text},
 };
 
 /// Key of the values that a row sweeps.
@@ -146,7 +146,7 @@ impl Row {
         let options = chosen.into_iter().filter(|(entry, _)| is_setting(&entry.key));
         own.add(Settings(options.map(|(entry, value)| Setting::swept(entry, value.clone())).collect()));
         let appended = words.iter().filter(|(word, _)| !part.name.contains(&braced(word)));
-        let values: Vec<(String, String)> = appended.map(|(word, value)| (word.clone(), shown(value))).collect();
+        let values: Vec<(String, String)> = appended.map(|(word, value)| (word.clone(), value_text(value))).collect();
         let ending = values.iter().map(|(word, value)| format!(", {word}={value}"));
         let baseline = layers.iter().rev().find_map(|layer| layer.baseline.clone());
         Self {

@@ -79,7 +79,7 @@ pub type Words = Vec<(String, Value)>;
 
 /// A text with words in the place of their names in braces.
 pub fn filled(text: &str, words: &Words) -> String {
-    words.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&braced(name), &shown(value)))
+    words.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&braced(name), &value_text(value)))
 }
 
 /// The place of a word in a text.
@@ -88,7 +88,7 @@ pub fn braced(word: &str) -> String {
 }
 
 /// A value as people write it.
-pub fn shown(value: &Value) -> String {
+pub fn value_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 

@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, ops::ControlFlow};
 use demask::ModelByHand;
 use demask::{Error, Generation, Options, Prompt};
 use demask_decode::{DecoderSpec, Session};
-use demask_model::Part;
+use demask_model::Intermediate;
 use demask_step::TokenId;
 
 pub use joined::Stability;
@@ -82,7 +82,7 @@ pub fn measure(
 
 /// The features of the last forward, and what comparing them has told so far.
 struct Features {
-    last: BTreeMap<Part, Vec<f32>>,
+    last: BTreeMap<Intermediate, Vec<f32>>,
     similarities: Similarities,
 }
 
@@ -93,13 +93,13 @@ impl Features {
     }
 
     /// Compares an intermediate with the previous forward's, and keeps it for the next one.
-    fn see(&mut self, part: Part, values: &[f32]) {
+    fn see(&mut self, part: Intermediate, values: &[f32]) {
         let (feature, layer) = match part {
-            Part::Key(layer) => (0, layer),
-            Part::Value(layer) => (1, layer),
-            Part::Attention(layer) => (2, layer),
-            Part::Mlp(layer) => (3, layer),
-            Part::Embedding | Part::Layer(_) | Part::Last => return,
+            Intermediate::Key(layer) => (0, layer),
+            Intermediate::Value(layer) => (1, layer),
+            Intermediate::Attention(layer) => (2, layer),
+            Intermediate::Mlp(layer) => (3, layer),
+            Intermediate::Embedding | Intermediate::Layer(_) | Intermediate::Last => return,
         };
         let Similarities { positions, layers, steps, cosines, .. } = &mut self.similarities;
         let width = values.len() / *positions;

@@ -9,8 +9,8 @@ use crate::analysis::write;
 fn seen(prompt: usize, forwards: &[[f32; 3]]) -> Similarities {
     let mut features = Features::new(prompt, 3, 1);
     for values in forwards {
-        features.see(Part::Embedding, &[7.0; 3]);
-        for part in [Part::Key(0), Part::Value(0), Part::Attention(0), Part::Mlp(0)] {
+        features.see(Intermediate::Embedding, &[7.0; 3]);
+        for part in [Intermediate::Key(0), Intermediate::Value(0), Intermediate::Attention(0), Intermediate::Mlp(0)] {
             features.see(part, values);
         }
         features.next_step();

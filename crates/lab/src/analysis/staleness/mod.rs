@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use demask::{Error, ModelByHand};
 use demask_decode::Session;
 use demask_figures::{Figure, short};
-use demask_model::{Inspect, Part};
+use demask_model::{Inspect, Intermediate};
 use demask_step::{ForwardInput, LayerRows, Mask, Positions, SequenceId};
 use demask_terminal::words::counted;
 use serde_json::{Value, json};
@@ -176,8 +176,8 @@ impl Slots {
         };
         let mut truth = vec![[Vec::new(), Vec::new()]; self.written.len()];
         network.watch(canvas, mask, &mut |part, values| match part {
-            Part::Key(layer) => truth[layer][0] = values.to_vec(),
-            Part::Value(layer) => truth[layer][1] = values.to_vec(),
+            Intermediate::Key(layer) => truth[layer][0] = values.to_vec(),
+            Intermediate::Value(layer) => truth[layer][1] = values.to_vec(),
             _ => {}
         })?;
         self.note(request, &held);

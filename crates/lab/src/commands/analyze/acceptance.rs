@@ -40,5 +40,5 @@ pub fn run(settings: &Settings, args: &AcceptanceArgs) -> anyhow::Result<()> {
         })?;
         Ok(())
     })?;
-    subject.tell(settings, &found)
+    subject.report(settings, &found)
 }

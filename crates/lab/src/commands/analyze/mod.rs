@@ -100,7 +100,7 @@ impl<'a> Subject<'a> {
     }
 
     /// Writes the findings, and prints them.
-    fn tell<F: Findings>(&self, settings: &Settings, found: &F) -> anyhow::Result<()> {
+    fn report<F: Findings>(&self, settings: &Settings, found: &F) -> anyhow::Result<()> {
         write(self.out, found)?;
         if settings.screen.json {
             return output::json(&found.json());

@@ -43,5 +43,5 @@ pub fn run(settings: &Settings, args: &PathArgs) -> anyhow::Result<()> {
         })?;
         Ok(())
     })?;
-    subject.tell(settings, &found)
+    subject.report(settings, &found)
 }

@@ -38,5 +38,5 @@ pub fn run(settings: &Settings, args: &StabilityArgs) -> anyhow::Result<()> {
         found.add(&measure(&mut model, prompt, &subject.options, &mut progress)?.0);
         Ok(())
     })?;
-    subject.tell(settings, &found)
+    subject.report(settings, &found)
 }

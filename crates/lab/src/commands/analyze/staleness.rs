@@ -31,7 +31,7 @@ pub fn run(settings: &Settings, args: &StalenessArgs) -> anyhow::Result<()> {
     let mut first = None;
     for cache in &caches {
         let answer = subject.first(&opened, &over(cache))?;
-        refuse_drafts(&options, answer.job().needs()[0].sequence.drafts)?;
+        refuse_drafts(&options, answer.job().needs()[0].limits.drafts)?;
         first = first.or(Some(answer));
     }
     let first = match first {
@@ -61,7 +61,7 @@ pub fn run(settings: &Settings, args: &StalenessArgs) -> anyhow::Result<()> {
         })?;
         found.caches.push(of_cache);
     }
-    subject.tell(settings, &found)
+    subject.report(settings, &found)
 }
 
 /// The caches that were named, in one of two ways.

@@ -66,7 +66,7 @@ pub fn run(settings: &Settings, args: &AttentionArgs) -> anyhow::Result<()> {
     }
     let device = &single(settings)?;
     let dtype = device.resolve_dtype(Dtype::Bf16);
-    let asked = Asked { all_rows: &all_rows, repeat, keys, shape, dtype, every: args.every_kernel };
+    let asked = Workload { all_rows: &all_rows, repeat, keys, shape, dtype, every: args.every_kernel };
     let Measured { threads, row_element, ceilings, ways } = asked.measure(device)?;
     let mut reports = Reports::new(settings.screen);
     for Way { rows, kernel, chosen, seconds } in ways {
@@ -80,14 +80,14 @@ pub fn run(settings: &Settings, args: &AttentionArgs) -> anyhow::Result<()> {
         let report = Report { kernel, chosen, dtype, threads, rows, keys, heads, kv_heads, head_dim, seconds, rates };
         let by = kernel.filter(|_| args.every_kernel).map_or_else(String::new, |kernel| format!(" by {kernel}"));
         reports.push(report, |report| {
-            format!("{rows} rows, {keys} keys{by}: {}; {}", report.seconds.told(), report.rates.told())
+            format!("{rows} rows, {keys} keys{by}: {}; {}", report.seconds.describe(), report.rates.describe())
         })?;
     }
     reports.finish()
 }
 
 /// Shapes to measure.
-struct Asked<'a> {
+struct Workload<'a> {
     all_rows: &'a [usize],
     repeat: usize,
     keys: usize,
@@ -116,7 +116,7 @@ struct Measured {
     ways: Vec<Way>,
 }
 
-impl Asked<'_> {
+impl Workload<'_> {
     fn measure(&self, device: &DeviceOptions) -> anyhow::Result<Measured> {
         #[cfg(feature = "cuda")]
         if let Some(backend) = super::gpu(device)? {

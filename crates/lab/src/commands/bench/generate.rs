@@ -130,7 +130,7 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
         rates: Rates::new(work, &seconds, &ceilings),
         receipt,
     };
-    if settings.screen.json { output::json(&report) } else { Ok(output::line(&told(&report))?) }
+    if settings.screen.json { output::json(&report) } else { Ok(output::line(&describe(&report))?) }
 }
 
 /// Predictions that the networks have to make for a request to be the recorded run, found out before weights are read.
@@ -139,14 +139,14 @@ fn script(replay: Recorded, opened: &Opened, request: &Request) -> anyhow::Resul
     Ok(replay.script(&mut session, &opened.info().infos(), &mut |_, _| {})?)
 }
 
-fn told(report: &Report) -> String {
+fn describe(report: &Report) -> String {
     let Report { seconds, tokens_per_second, rates, receipt, .. } = report;
     let rounds = receipt.decoding.rounds.as_ref().map_or_else(String::new, |rounds| format!("; {rounds}"));
     format!(
         "{} forwards of {} rows together{rounds}: {}, {tokens_per_second:.1} tokens/s; {}",
         receipt.decoding.forwards,
         report.rows,
-        seconds.told(),
-        rates.told()
+        seconds.describe(),
+        rates.describe()
     )
 }

@@ -70,7 +70,7 @@ pub fn run(settings: &Settings, args: &LinearArgs) -> anyhow::Result<()> {
     let most_rows = size("--rows", all_rows.iter().copied().max(), 1, MOST_ROWS)?;
     let (inputs, outputs) = (size("--in", args.inputs, 4096, MOST)?, size("--out", args.outputs, 12288, MOST)?);
     let device = &single(settings)?;
-    let asked = Asked { all_rows: &all_rows, most_rows, repeat, inputs, outputs, every: args.every_kernel };
+    let asked = Workload { all_rows: &all_rows, most_rows, repeat, inputs, outputs, every: args.every_kernel };
     let Measured { dtype, threads, ceilings, products } = asked.measure(device)?;
     let mut reports = Reports::new(settings.screen);
     for Timed { product: Product { rows, kernel, chosen }, bytes, seconds } in products {
@@ -81,14 +81,15 @@ pub fn run(settings: &Settings, args: &LinearArgs) -> anyhow::Result<()> {
         let chosen = args.every_kernel.then_some(chosen);
         let report = Report { kernel, chosen, dtype, threads, rows, inputs, out: outputs, runs, seconds, rates };
         let by = if args.every_kernel { format!(" by {kernel}") } else { String::new() };
-        reports
-            .push(report, |report| format!("{rows} rows{by}: {}; {}", report.seconds.told(), report.rates.told()))?;
+        reports.push(report, |report| {
+            format!("{rows} rows{by}: {}; {}", report.seconds.describe(), report.rates.describe())
+        })?;
     }
     reports.finish()
 }
 
 /// Products to measure.
-struct Asked<'a> {
+struct Workload<'a> {
     all_rows: &'a [usize],
     most_rows: usize,
     repeat: usize,
@@ -122,7 +123,7 @@ struct Timed {
     seconds: Vec<f64>,
 }
 
-impl Asked<'_> {
+impl Workload<'_> {
     fn measure(&self, device: &DeviceOptions) -> anyhow::Result<Measured> {
         #[cfg(feature = "cuda")]
         if let Some(backend) = super::gpu(device)? {

@@ -76,12 +76,12 @@ fn row_counts(rows: Option<&str>, default: &str) -> anyhow::Result<Vec<usize>> {
 
 /// Device of a single operation: the processor, unless a GPU is requested.
 fn single(settings: &Settings) -> anyhow::Result<DeviceOptions> {
-    let asked = settings.asked();
+    let asked = settings.requested_device();
     let device = match asked.device {
         DeviceChoice::Auto => DeviceChoice::Cpu,
         device => device,
     };
-    Ok(DeviceOptions { device, ..asked.clone() }.found()?)
+    Ok(DeviceOptions { device, ..asked.clone() }.resolved()?)
 }
 
 /// Refuses `--every-kernel` where there is but one.

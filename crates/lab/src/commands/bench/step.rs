@@ -177,7 +177,7 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
         let work = Work { flops, bytes: bytes + expert_bytes };
         let rates = Rates::new(work, &seconds, &ceilings);
         let (model, device) = (model.name().to_owned(), model.network().describe());
-        reports.push(Report { model, device, shape, seconds, parts, rates }, told)?;
+        reports.push(Report { model, device, shape, seconds, parts, rates }, describe)?;
     }
     reports.finish()
 }
@@ -252,17 +252,17 @@ fn forwards(
     Ok((seconds, Parts { linear, attention, head, other }, [answers[0].cost.flops(), expert_bytes]))
 }
 
-fn told(report: &Report) -> String {
+fn describe(report: &Report) -> String {
     let Report { shape: Shape { rows, keys, computed, head_rows, drafts, .. }, seconds, parts, rates, .. } = report;
     let drafts = drafts.map_or_else(String::new, |drafts| format!("{drafts} drafts of "));
     let computed = computed.map_or_else(String::new, |computed| format!(" ({computed} computed)"));
     format!(
         "{drafts}{rows} rows{computed}, {keys} keys, {head_rows} head rows: {}, linear {:.4}, attention {:.4}, head {:.4}, other {:.4}; {}",
-        seconds.told(),
+        seconds.describe(),
         parts.linear,
         parts.attention,
         parts.head,
         parts.other,
-        rates.told()
+        rates.describe()
     )
 }

@@ -64,7 +64,7 @@ pub fn run(settings: &Settings, command: &EvalCommandArgs) -> anyhow::Result<()>
     plan.again = true;
     let mut ready = Ready::open(settings, plan, args.allow_code_execution, true)?;
     let mut answers = ready.answers(args.out.as_deref(), width)?;
-    ready.tell(&answers, settings.screen);
+    ready.report(&answers, settings.screen);
     if command.peak_memory {
         // Before a model is loaded: the memory has to hold one at a time.
         peak::measure(&ready, &mut answers, settings.screen)?;

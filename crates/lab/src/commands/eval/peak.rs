@@ -54,7 +54,7 @@ pub fn measure(ready: &Ready, answers: &mut Answers, screen: Screen) -> anyhow::
     let all: Vec<_> = all.filter(|(_, one, (_, task))| !known(one, task)).collect();
     bar.set(0, all.len() as u64);
     for (row, one, (place, task)) in all {
-        bar.tell(&format!("memory of {}", one.label));
+        bar.report(&format!("memory of {}", one.label));
         match of_process(row, place) {
             Ok(found) if (&found.run, &found.task) == (&one.label, &task) => {
                 answers.store.measured(&one.label, &task, found.peak_memory)?;

@@ -202,7 +202,7 @@ impl Ready {
     }
 
     /// Reports the items that are done already.
-    pub fn tell(&self, answers: &Answers, screen: Screen) {
+    pub fn report(&self, answers: &Answers, screen: Screen) {
         let kept = answers.store.records().len();
         if kept > 0 {
             let rows: Vec<usize> = (0..self.plan.rows.len()).collect();
@@ -297,7 +297,7 @@ impl Group {
 fn opened(settings: &Settings, spec: &ModelSpec) -> anyhow::Result<(Opened, DeviceOptions)> {
     let own = &settings.source.0;
     let mut load = spec.load.clone();
-    let device = load.device_options(settings.asked());
+    let device = load.device_options(settings.requested_device());
     if load.model.is_some() && load.model == own.model {
         // The model of the command line is read as its flags say.
         load.fill(own.clone());
@@ -324,7 +324,7 @@ fn answer(models: &[ModelRows<'_>], runs: Runs<'_>, store: &mut Store, screen: S
     let mut unmatched = Unmatched::default();
     let made = run::run(models, runs, store, &mut |happened| {
         match happened {
-            Happened::Began(combination) => bar.tell(&combination.label),
+            Happened::Began(combination) => bar.report(&combination.label),
             Happened::Item(record) => {
                 bar.advance();
                 if let Some(warning) = unmatched.warning(record, runs.plan) {

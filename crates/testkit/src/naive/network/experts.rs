@@ -14,7 +14,7 @@ pub struct Experts {
     /// Gate, up and down of the one that all rows take.
     pub shared: Option<[Vec<f32>; 3]>,
     /// Experts that a row takes.
-    pub taken: usize,
+    pub per_row: usize,
     /// Whether scores are sigmoids, and not a softmax over all experts.
     pub sigmoid: bool,
     /// Groups of neighbours, and how many of them are kept.
@@ -40,7 +40,7 @@ impl Experts {
         let allowed = self.allowed(&ranked);
         let mut order: Vec<usize> = (0..ranked.len()).filter(|&expert| allowed[expert]).collect();
         order.sort_by(|&a, &b| ranked[b].total_cmp(&ranked[a]).then(a.cmp(&b)));
-        order.truncate(self.taken);
+        order.truncate(self.per_row);
         order.sort_unstable();
         let sum: f64 = if self.renormalised { order.iter().map(|&expert| scores[expert]).sum() } else { 1.0 };
         order.into_iter().map(|expert| (expert, scores[expert] / sum * self.scale)).collect()
@@ -93,7 +93,7 @@ mod tests {
         let layer = Experts {
             router: vec![0.0, 3f32.ln()],
             experts: vec![expert(1.0), expert(10.0)],
-            taken: 2,
+            per_row: 2,
             scale: 1.0,
             ..Experts::default()
         };
@@ -101,12 +101,12 @@ mod tests {
         let silu = 1.0 / (1.0 + (-1f64).exp());
         let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-6, "{found} {expected}");
         near(layer.give(&[1.0])[0], silu * (0.25 + 7.5));
-        let one = Experts { taken: 1, ..layer.clone() };
+        let one = Experts { per_row: 1, ..layer.clone() };
         assert_eq!(one.choose(&[1.0]).len(), 1);
         near(one.give(&[1.0])[0], silu * 7.5);
         let whole = Experts { renormalised: true, scale: 2.0, ..one };
         near(whole.give(&[1.0])[0], silu * 20.0);
-        let biased = Experts { bias: Some(vec![5.0, 0.0]), taken: 1, shared: Some(expert(1.0)), ..layer };
+        let biased = Experts { bias: Some(vec![5.0, 0.0]), per_row: 1, shared: Some(expert(1.0)), ..layer };
         near(biased.give(&[1.0])[0], silu * (0.25 + 1.0));
     }
 }

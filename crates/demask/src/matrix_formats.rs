@@ -10,11 +10,12 @@ use crate::BackendOptions;
 /// Matrices that are stored in one type, and kept in one format.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
-pub struct KeptMatrices {
+pub struct MatrixFormats {
     /// Type in the files.
     pub stored: String,
     /// Format in memory.
-    pub kept: String,
+    #[serde(rename = "kept")]
+    pub format: String,
     /// Number of tensors; experts count one by one.
     pub tensors: usize,
     /// Bytes in the files.
@@ -23,7 +24,7 @@ pub struct KeptMatrices {
     pub bytes: u64,
 }
 
-impl KeptMatrices {
+impl MatrixFormats {
     /// Returns all matrices of an architecture on a device, in the order of the types in the files.
     pub fn of(
         spec: &ArchSpec,
@@ -47,7 +48,7 @@ impl KeptMatrices {
             let (name, kept) = (dtype.to_string(), options.matrix_format(pair));
             let sum = all.entry([name.clone(), kept.clone()]).or_insert_with(|| Self {
                 stored: name,
-                kept,
+                format: kept,
                 tensors: 0,
                 stored_bytes: 0,
                 bytes: 0,

@@ -55,7 +55,7 @@ pub struct Beside {
 }
 
 /// Returns a table: a column for the model, for a better case, its guide and an autoregressive model of the same shape.
-pub fn told(costs: &Costs, Beside { hoped, machine }: &Beside) -> String {
+pub fn describe(costs: &Costs, Beside { hoped, machine }: &Beside) -> String {
     let Costs { model, guide_model, acceptance, estimate, autoregressive } = costs;
     let decoding = &estimate.decoding;
     let assumed = acceptance.map_or_else(|| "recorded predictions".to_owned(), |share| format!("acceptance {share}"));
