@@ -21,7 +21,7 @@ __all__ = [
 
 
 class Source(TypedDict):
-    """What a constraint was made of, as receipts name it."""
+    """Origin of a constraint, as receipts name it."""
 
     kind: str
     """`bad_words`, `regex`, `choice`, `json_object` or `json_schema`."""
@@ -30,11 +30,11 @@ class Source(TypedDict):
     narrowed: list[str]
     """What accepts less than was asked for, with its place."""
     ignored: list[str]
-    """What was read as a note."""
+    """Parts that were read as a note."""
 
 
 class ConstraintCounts(TypedDict):
-    """What a constraint did in one request."""
+    """Counts of a constraint's commits, changes and fallbacks in one request."""
 
     forced: int
     """Tokens that were committed because every answer has them."""
@@ -93,8 +93,8 @@ class Guided(_Guided, total=False):
 
 
 class Seconds(TypedDict):
-    """Seconds by part. Where requests share forwards, a request's part of a forward is that of its rows, so that
-    the seconds of all requests together are those of the clock."""
+    """Seconds by part. Where requests share forwards, a request's part of a forward is its rows', so that the
+    seconds of all requests together are the clock's."""
 
     load: float
     """Loading the model, before the answer."""
@@ -186,7 +186,7 @@ class _DecodingReceipt(TypedDict):
 
 
 class DecodingReceipt(_DecodingReceipt, total=False):
-    """Methods, claims and counts of one session. Whoever runs the model adds seconds and memory."""
+    """Methods, claims and counts of one session. The program that runs the model adds seconds and memory."""
 
     constraint: ConstraintReceipt
     """The constraint that claims are under; absent without one."""
