@@ -219,17 +219,16 @@ impl<'a> Live<'a> {
                         (found, to) = (next, target);
                     }
                 };
-                match tokens[position] {
-                    Some(token) => {
-                        let target = automaton.next(state, token).filter(|&target| self.leads_to(position, target));
-                        target.into_iter().for_each(|target| take((0.0, token), target));
+                if let Some(token) = tokens[position] {
+                    let target = automaton.next(state, token).filter(|&target| self.leads_to(position, target));
+                    if let Some(target) = target {
+                        take((0.0, token), target);
                     }
-                    None => {
-                        let row = automaton.row(state);
-                        for edge in row.edges().iter().filter(|edge| self.leads_to(position, edge.target)) {
-                            let best = if counts { automaton.best(edge, &mut buffer) } else { (0.0, edge.lowest) };
-                            take(best, edge.target);
-                        }
+                } else {
+                    let row = automaton.row(state);
+                    for edge in row.edges().iter().filter(|edge| self.leads_to(position, edge.target)) {
+                        let best = if counts { automaton.best(edge, &mut buffer) } else { (0.0, edge.lowest) };
+                        take(best, edge.target);
                     }
                 }
                 before[state as usize] = found.0;
