@@ -163,6 +163,9 @@ class Options(TypedDict, total=False):
     """Mark before the constrained text, which follows free text: `</think>`."""
     constraint_confidence: str | None
     """Confidence under a constraint: `raw` among all tokens, `allowed` among those that fit. Default: raw."""
+    constraint_forced: str | None
+    """Commits that a constraint forces: `tokens` that every answer has, or `text`, in the tokenizer's own tokens.
+    Default: tokens."""
     deadline: str | None
     """Answer under a constraint when `deadline_ms` are over: `settled`, the part that is; `complete`, filled with
     what fits best of the last predictions. Default: settled."""

@@ -137,6 +137,12 @@ fn check_constraint(constraint: &TokenConstraint, options: &SessionOptions) -> R
     if options.decoder.traits().guide.is_some_and(|guide| guide.is_target) {
         return Err(error::constrained("the output of a guide, which knows none", "omit target=guide"));
     }
+    if constraint.spelling.is_some() && options.decoder.traits().revises.is_some() {
+        return Err(error::constrained(
+            "text that it forces beside a decoder that revises tokens",
+            "omit `constraint_forced`",
+        ));
+    }
     if !stop_ids.is_empty() {
         return Err(error::constrained("tokens that end an answer wherever they stand", "omit `stop_token_ids`"));
     }

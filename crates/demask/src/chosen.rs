@@ -103,6 +103,7 @@ impl ModelInfo {
             constraint_behind: options.constraint_behind.clone(),
             constraint_after: options.constraint_after.clone(),
             constraint_confidence: options.constraint_confidence,
+            constraint_forced: options.constraint_forced,
             deadline: options.deadline,
             seed: Some(own.seed),
         };

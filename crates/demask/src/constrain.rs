@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use demask_checkpoint::Tokenizer;
-use demask_decode::constraint::{Constraint, Ends, Language, Role, TokenConstraint, Vocabulary};
+use demask_decode::constraint::{Constraint, Ends, Forced, Language, Role, Spelling, TokenConstraint, Vocabulary};
 use demask_step::TokenId;
 
 use crate::{Error, ModelInfo, Options};
@@ -39,6 +39,7 @@ impl Options {
                 ("constraint_behind", self.constraint_behind.is_some()),
                 ("constraint_after", self.constraint_after.is_some()),
                 ("constraint_confidence", self.constraint_confidence.is_some()),
+                ("constraint_forced", self.constraint_forced.is_some()),
                 ("deadline", self.deadline.is_some()),
             ];
             return match beside.into_iter().find(|(_, set)| *set) {
@@ -69,11 +70,28 @@ impl ModelInfo {
     pub(crate) fn token_constraint(&self, asked: Constraint, options: &Options) -> Result<TokenConstraint, Error> {
         let vocabulary = self.vocabulary(asked.kind())?;
         let constraint = self.languages.constraint(asked, vocabulary)?;
+        let spelling = match options.constraint_forced.unwrap_or_default() {
+            Forced::Tokens => None,
+            Forced::Text => Some(self.spelling()?),
+        };
         Ok(TokenConstraint {
+            spelling,
             confidence: options.constraint_confidence.unwrap_or_default(),
             deadline: options.deadline.unwrap_or_default(),
             ..constraint
         })
+    }
+
+    /// The tokenizer's own tokens of texts.
+    fn spelling(&self) -> Result<Spelling, Error> {
+        self.tokenizer()?;
+        let tokenizer = self.text.tokenizer.clone();
+        let encode = move |bytes: &[u8]| {
+            // A text of bytes may end inside of a character.
+            let whole = bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+            tokenizer.as_ref().and_then(|tokenizer| tokenizer.encode(whole, false).ok()).unwrap_or_default()
+        };
+        Ok(self.languages.spelling.get_or_init(|| Spelling::new(encode)).clone())
     }
 
     /// The model's tokens as constraints read them.

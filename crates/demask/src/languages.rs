@@ -6,7 +6,7 @@ use std::{
 };
 
 use demask_decode::constraint::{
-    Constraint, Difference, Language, Limits, Source, TokenAutomaton, TokenConstraint, Vocabulary,
+    Constraint, Difference, Language, Limits, Source, Spelling, TokenAutomaton, TokenConstraint, Vocabulary,
 };
 
 use crate::Error;
@@ -25,6 +25,8 @@ const MOST_LISTED: usize = 32;
 pub(crate) struct Languages {
     /// The tokens, once a constraint was asked for.
     pub(crate) vocabulary: OnceLock<Arc<Vocabulary>>,
+    /// The tokenizer's own tokens of texts, once a constraint asked for them.
+    pub(crate) spelling: OnceLock<Spelling>,
     /// The latest last.
     cached: Mutex<VecDeque<CachedLanguage>>,
 }

@@ -4,7 +4,7 @@ use std::{convert::Infallible, fmt, str::FromStr};
 
 use demask_decode::{
     Adjustments, CacheSpec, DecoderSpec, GuideUse, Named, Others, Remasking, Schedule, StopRule,
-    constraint::{AtDeadline, Measured, Space},
+    constraint::{AtDeadline, Forced, Measured, Space},
 };
 use demask_settings::settings;
 
@@ -113,6 +113,8 @@ settings! {
         constraint_after: String, "MARK";
         /// Confidence under a constraint: `raw` among all tokens, `allowed` among those that fit.
         constraint_confidence: Measured as Word, "NAME" or "raw";
+        /// Commits that a constraint forces: `tokens` that every answer has, or `text`, in the tokenizer's own tokens.
+        constraint_forced: Forced as Word, "NAME" or "tokens";
         /// Answer under a constraint when `deadline_ms` are over: `settled`, the part that is; `complete`, filled with what fits best of the last predictions.
         deadline: AtDeadline as Word, "NAME" or "settled";
         /// Key of all randomness.
@@ -266,6 +268,7 @@ mod tests {
                 "logit_bias" => "7:-1",
                 "json_space" => "compact",
                 "constraint_confidence" => "allowed",
+                "constraint_forced" => "text",
                 "deadline" => "complete",
                 _ if field.kind == Kind::Switch => "on",
                 _ => "1",

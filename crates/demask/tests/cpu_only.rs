@@ -9,7 +9,7 @@ use demask_checkpoint::ModelFiles;
 fn a_gpu_that_is_asked_for_is_refused_in_one_line() {
     for (asked, number) in [("cuda", 0), ("cuda:1", 1)] {
         let device = DeviceOptions { device: asked.parse().unwrap(), ..DeviceOptions::default() };
-        let told = device.found().unwrap_err().to_string();
+        let told = device.resolved().unwrap_err().to_string();
         let end = "was asked for, and this build runs on the CPU only: use `device` cpu or auto";
         assert_eq!(told, format!("device cuda:{number} {end}"));
     }
@@ -18,7 +18,7 @@ fn a_gpu_that_is_asked_for_is_refused_in_one_line() {
 #[test]
 fn whoever_asks_for_nothing_is_answered_by_the_processor() {
     let device = DeviceOptions { dtype: DtypeChoice::F32, ..DeviceOptions::default() };
-    assert_eq!(device.found().unwrap().device, DeviceChoice::Cpu);
+    assert_eq!(device.resolved().unwrap().device, DeviceChoice::Cpu);
     let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/demo-qwen");
     let mut model =
         Model::load(ModelFiles::directory(demo).unwrap(), &device, &mut |_| true).unwrap().by_hand().unwrap();

@@ -156,6 +156,29 @@ fn confidence_among_what_fits_is_never_lower() {
     assert!(allowed.receipt.decoding.forwards <= raw.receipt.decoding.forwards);
 }
 
+/// Text that every answer has needs no forward where it is committed as the tokenizer spells it.
+#[test]
+fn structure_s8_forced_text_is_spelled_as_the_tokenizer_spells_it() {
+    let model = demo("demo-llada");
+    let form = "Ada has [0-9] pears in the end, and Ben has none at all\\. The final answer is [0-9]+";
+    for (decoder, cache) in [("static", "none"), ("threshold:tau=0.9", "dual"), ("freedave:d=4", "none")] {
+        let of = |forced: &str| {
+            answer(&model, &options(decoder, cache, &json!({"regex": form, "constraint_forced": forced})))
+        };
+        let (tokens, text) = (of("tokens"), of("text"));
+        let matched = text.to_string();
+        let middle = " pears in the end, and Ben has none at all. The final answer is ";
+        assert!(matched.starts_with("Ada has ") && matched.contains(middle), "{decoder}: {matched}");
+        assert!(text.receipt.decoding.forwards < tokens.receipt.decoding.forwards, "{decoder}: {matched}");
+        let forced = |of: &demask::Generation| of.receipt.decoding.constraint.as_ref().unwrap().counts.forced;
+        assert!(forced(&text) > forced(&tokens), "{decoder}");
+    }
+    // A decoder that revises commits what every answer has, and spells nothing before it is final.
+    let asked = options("p2", "none", &json!({"regex": form, "constraint_forced": "text"}));
+    let refused = model.generate_with(QUESTION, &asked).unwrap_err();
+    assert!(refused.is_usage() && refused.to_string().contains("constraint_forced"), "{refused}");
+}
+
 #[test]
 fn structure_s16_what_cannot_be_held_to_is_refused_before_any_forward() {
     let model = demo("demo-llada");
@@ -175,6 +198,7 @@ fn structure_s16_what_cannot_be_held_to_is_refused_before_any_forward() {
         (json!({"regex": "a", "deadline": "complete"}), "without `deadline_ms`"),
         (json!({"deadline": "complete", "deadline_ms": 50}), "without `regex`"),
         (json!({"constraint_confidence": "allowed"}), "without `regex`"),
+        (json!({"constraint_forced": "text"}), "without `regex`"),
         (json!({"bad_words": [""]}), "`bad_words`"),
         (json!({"choice": ["ab"], "bad_words": ["b"]}), "allows no text"),
     ] {

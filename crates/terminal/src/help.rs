@@ -75,6 +75,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "constraint_behind",
             "constraint_after",
             "constraint_confidence",
+            "constraint_forced",
             "deadline",
         ],
     ),

@@ -312,7 +312,7 @@ impl Enforcer {
         let stretch = self.stretch(tokens, place, front, end);
         let live = Live::of(&self.constraint.automaton, &stretch)?;
         let mut forced = live.closure();
-        let spells = self.constraint.spelling.is_some() && !self.revises;
+        let spells = self.constraint.spelling.is_some();
         if forced.is_empty() && spells {
             forced = self.spelled(&live, &stretch);
         }

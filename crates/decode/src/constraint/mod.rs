@@ -34,7 +34,7 @@ pub use error::ConstraintError;
 pub use language::{Compiled, Constraint, Difference, Language};
 pub use tokens::{Limits, TokenAutomaton};
 pub use vocabulary::{Ends, Role, Vocabulary, VocabularyError};
-pub use words::{AtDeadline, Measured, Space};
+pub use words::{AtDeadline, Forced, Measured, Space};
 
 /// What an answer's text must be, for the options of a session.
 #[derive(Debug, Clone)]

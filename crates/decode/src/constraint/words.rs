@@ -55,6 +55,17 @@ words! {
 }
 
 words! {
+    /// Commits that a constraint forces without a forward.
+    pub enum Forced of "what a constraint forces" {
+        /// Tokens that every answer has.
+        #[default]
+        Tokens = "tokens",
+        /// Text that every answer has, too, in the tokenizer's own tokens.
+        Text = "text",
+    }
+}
+
+words! {
     /// Answer under a constraint whose time is over.
     pub enum AtDeadline of "the answer at its deadline" {
         /// The part that is settled.
