@@ -170,7 +170,7 @@ fn structure_s8_forced_text_is_spelled_as_the_tokenizer_spells_it() {
         let middle = " pears in the end, and Ben has none at all. The final answer is ";
         assert!(matched.starts_with("Ada has ") && matched.contains(middle), "{decoder}: {matched}");
         assert!(text.receipt.decoding.forwards < tokens.receipt.decoding.forwards, "{decoder}: {matched}");
-        let forced = |of: &demask::Generation| of.receipt.decoding.constraint.as_ref().unwrap().counts.forced;
+        let forced = |of: &Generation| of.receipt.decoding.constraint.as_ref().unwrap().counts.forced;
         assert!(forced(&text) > forced(&tokens), "{decoder}");
     }
     // A decoder that revises commits what every answer has, and spells nothing before it is final.
