@@ -13,7 +13,7 @@ pub(crate) const LARGEST_EXPERTS: usize = 1 << 12;
 /// Most experts of all layers together: as many as a checkpoint may have tensors for.
 const MOST_EXPERTS: usize = MOST_TENSORS / 3;
 
-/// Returns the mistake of so many experts in each of so many layers, if there is one.
+/// Returns the mistake in the numbers of experts and layers, if there is one.
 pub(crate) fn too_many(experts: usize, layers: usize) -> Option<String> {
     let most = MOST_EXPERTS / layers.max(1);
     (experts > most).then(|| format!("at most {most} experts in each of {layers} layers"))

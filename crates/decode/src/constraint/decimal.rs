@@ -201,7 +201,7 @@ impl Side {
         options
     }
 
-    /// What may come after an equal whole part.
+    /// Digits that may come after an equal whole part.
     fn fractions(self, fraction: &str, exclusive: bool) -> Vec<String> {
         let mut options = Vec::new();
         for (at, digit) in fraction.bytes().enumerate() {

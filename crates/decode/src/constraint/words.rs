@@ -56,7 +56,7 @@ words! {
 
 words! {
     /// Commits that a constraint forces without a forward.
-    pub enum Forced of "what a constraint forces" {
+    pub enum Forced of "the forced part of a constraint" {
         /// Tokens that every answer has.
         #[default]
         Tokens = "tokens",

@@ -23,7 +23,7 @@ pub(in super::super) enum Operation {
 
 /// An automaton whose states are all live and reached; the first is the start. One that accepts nothing has one state.
 ///
-/// Symbols between which no state tells a difference share a column.
+/// Symbols that lead to the same state from every state share a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) struct Dfa {
     /// First symbols of the ranges that have a column each, from 0 on.

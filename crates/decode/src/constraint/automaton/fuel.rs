@@ -1,4 +1,4 @@
-//! What automata may cost.
+//! Bounds of the work and the size of automata.
 
 use super::super::error::ConstraintError;
 
@@ -16,12 +16,12 @@ pub(in super::super) struct Fuel {
 }
 
 impl Fuel {
-    /// Fuel of so many units.
+    /// Fuel of a number of units.
     pub(in super::super) fn new(units: u64) -> Self {
         Self { given: units, left: units }
     }
 
-    /// Takes at most so many units out of this one.
+    /// Takes units out of this one, fewer if it has fewer.
     pub(in super::super) fn take(&mut self, units: u64) -> Self {
         let units = units.min(self.left);
         self.left -= units;
@@ -33,7 +33,7 @@ impl Fuel {
         self.left += taken.left;
     }
 
-    /// Counts so many units, an error if there are not that many left.
+    /// Counts units. An error if fewer are left.
     pub(in super::super) fn spend(&mut self, units: usize) -> Result<(), ConstraintError> {
         match self.left.checked_sub(units as u64) {
             Some(left) => {
