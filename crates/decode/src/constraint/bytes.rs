@@ -11,7 +11,8 @@ const DEAD: ByteState = ByteState::MAX;
 
 /// A language of byte strings as an automaton whose states are all live.
 ///
-/// Bytes that lead to the same state from every state share a column of its table: a table takes `states * columns * 4` bytes.
+/// Bytes that lead to the same state from every state share a column of its table: a table takes `states * columns * 4`
+/// bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ByteAutomaton {
     columns: Box<[u8; 256]>,
