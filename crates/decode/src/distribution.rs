@@ -288,7 +288,7 @@ impl RowReader {
 }
 
 /// Order of tokens by their logits: the largest first, of equal ones the lowest id.
-fn better(left: (TokenId, f32), right: (TokenId, f32)) -> Ordering {
+pub(crate) fn better(left: (TokenId, f32), right: (TokenId, f32)) -> Ordering {
     right.1.total_cmp(&left.1).then(left.0.cmp(&right.0))
 }
 

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use demask_checkpoint::Tokenizer;
-use demask_decode::constraint::{Constraint, Ends, Forced, Language, Role, Spelling, TokenConstraint, Vocabulary};
+use demask_decode::{
+    SessionOptions,
+    constraint::{Constraint, Ends, Forced, Language, Role, Spelling, TokenConstraint, Vocabulary},
+};
 use demask_step::TokenId;
 
 use crate::{Error, ModelInfo, Options};
@@ -80,6 +83,23 @@ impl ModelInfo {
             deadline: options.deadline.unwrap_or_default(),
             ..constraint
         })
+    }
+
+    /// Gives a session's guide, which this model is, the session's constraint over its own tokens, where it reads the text in
+    /// them.
+    ///
+    /// # Errors
+    /// If its tokens are no vocabulary.
+    pub(crate) fn constrain_guide(&self, session: &mut SessionOptions, options: &Options) -> Result<(), Error> {
+        let (Some(constraint), Some(guide)) = (&session.constraint, &mut session.guide) else { return Ok(()) };
+        let (Some(text), Some(asked)) = (&mut guide.text, options.constraint()?) else { return Ok(()) };
+        text.automaton = Some(if guide.shared_vocabulary {
+            Arc::clone(&constraint.automaton)
+        } else {
+            let vocabulary = self.vocabulary(asked.kind())?;
+            self.languages.automaton(asked, constraint, vocabulary)
+        });
+        Ok(())
     }
 
     /// The tokenizer's own tokens of texts.

@@ -69,7 +69,8 @@ impl Bridge {
         let text = match self.translator.as_ref().filter(|_| !by_ids) {
             Some(words) => {
                 let translator: Arc<dyn Translator> = Arc::clone(words) as _;
-                Some(GuideText { prompt: words.prompt(guide, prompt, tokens, options)?, translator })
+                let prompt = words.prompt(guide, prompt, tokens, options)?;
+                Some(GuideText { prompt, translator, automaton: None })
             }
             None => None,
         };

@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    convert::Infallible,
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
@@ -44,6 +45,34 @@ impl Languages {
     /// # Errors
     /// If the language cannot be held to: one line says which part.
     pub(crate) fn constraint(&self, asked: Constraint, vocabulary: &Arc<Vocabulary>) -> Result<TokenConstraint, Error> {
+        let says_end = asked.language != Language::Any;
+        let (automaton, source) = self.cached(asked, |asked| make(asked, vocabulary))?;
+        Ok(TokenConstraint { says_end, ..TokenConstraint::new(automaton, source) })
+    }
+
+    /// Returns the automaton over a vocabulary of a language that another model's tokens have already: that over bytes is one
+    /// for both.
+    pub(crate) fn automaton(
+        &self,
+        asked: Constraint,
+        other: &TokenConstraint,
+        vocabulary: &Arc<Vocabulary>,
+    ) -> Arc<TokenAutomaton> {
+        let make = |constraint| {
+            let bytes = Arc::clone(other.automaton.bytes());
+            let automaton = Arc::new(TokenAutomaton::new(bytes, Arc::clone(vocabulary), Limits::default()));
+            Ok::<_, Infallible>(CachedLanguage { constraint, automaton, source: (*other.source).clone() })
+        };
+        let Ok((automaton, _)) = self.cached(asked, make);
+        automaton
+    }
+
+    /// Returns a language that is kept, or keeps a new one.
+    fn cached<E>(
+        &self,
+        asked: Constraint,
+        make: impl FnOnce(Constraint) -> Result<CachedLanguage, E>,
+    ) -> Result<(Arc<TokenAutomaton>, Source), E> {
         let mut kept = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         let known = kept.iter().position(|kept| kept.constraint == asked).and_then(|index| kept.remove(index));
         let latest = if let Some(known) = known {
@@ -51,17 +80,16 @@ impl Languages {
         } else {
             // A schema may take a second: others that know theirs do not wait for it.
             drop(kept);
-            let made = make(asked, vocabulary)?;
+            let made = make(asked)?;
             kept = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
             made
         };
-        let mut constraint = TokenConstraint::new(Arc::clone(&latest.automaton), latest.source.clone());
-        constraint.says_end = latest.constraint.language != Language::Any;
+        let found = (Arc::clone(&latest.automaton), latest.source.clone());
         kept.push_back(latest);
         while kept.len() > CACHED || (kept.len() > 1 && memory(&kept) > MEMORY) {
             kept.pop_front();
         }
-        Ok(constraint)
+        Ok(found)
     }
 }
 

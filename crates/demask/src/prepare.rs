@@ -85,8 +85,11 @@ impl ModelInfo {
         guide: Option<usize>,
     ) -> Result<(Session, Length), Error> {
         let guide = guide.map(|index| &self.guides[index]);
-        let guide = guide.map(|Guide { info, bridge, .. }| bridge.options(info, prompt, &tokens.ids, options));
-        let (session_options, length) = self.options(tokens, options, guide.transpose()?)?;
+        let reads = guide.map(|Guide { info, bridge, .. }| bridge.options(info, prompt, &tokens.ids, options));
+        let (mut session_options, length) = self.options(tokens, options, reads.transpose()?)?;
+        if let Some(Guide { info, .. }) = guide {
+            info.constrain_guide(&mut session_options, options)?;
+        }
         let session = Session::new(SessionOptions { max_tokens: length.max_tokens, ..session_options })?;
         Ok((session, length))
     }

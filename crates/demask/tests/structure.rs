@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use demask::{Generation, Model, Options};
+use demask::{Generation, Model, Options, Prompt};
 use serde_json::{Value, json};
+
+use crate::batch::{by_hand, same, together};
 
 /// A demo model.
 fn demo(name: &str) -> Model {
@@ -124,6 +126,34 @@ fn structure_s9_drafts_change_no_token_under_a_constraint() {
             assert_eq!(plain.tokens, drafted.tokens, "{name} {asked}");
             assert!(drafted.receipt.decoding.forwards <= plain.receipt.decoding.forwards, "{name} {asked}");
         }
+    }
+}
+
+/// A guide beside models of its own tokens and of others: answers are texts of their form, and in a batch those of one request
+/// after the other.
+#[test]
+fn structure_s1_s10_s11_guided_answers_are_texts_of_their_form_alone_and_in_a_batch() {
+    for (name, cache) in [("demo-llada", "dual"), ("demo-dream", "prefix"), ("demo-sdar", "block")] {
+        let mut model = by_hand(name);
+        model.set_guide(by_hand("demo-qwen")).unwrap();
+        let mut requests = Vec::new();
+        for decoder in ["guided", "guided:match=topk,k=3", "guided:align=bytes,match=topk_relative,verify=4"] {
+            for form in
+                [json!({"json_schema": schema()}), json!({"regex": "[0-9+= ]{3,12}\nThe final answer is [0-9]+"})]
+            {
+                requests.push((Prompt::user(QUESTION, None), options(decoder, cache, &form)));
+            }
+        }
+        let alone: Vec<_> =
+            requests.iter().map(|(prompt, options)| model.generate_with(prompt.clone(), options).unwrap()).collect();
+        for (index, answer) in alone.iter().enumerate() {
+            let text = answer.to_string();
+            let figures = |end: &str| !end.is_empty() && end.bytes().all(|byte| byte.is_ascii_digit());
+            let end = text.rsplit_once("\nThe final answer is ").map(|(_, end)| end);
+            assert!(if index % 2 == 0 { is_valid(&text) } else { end.is_some_and(figures) }, "{name}: {text:?}");
+        }
+        let found = together(&mut model, &requests, 4);
+        alone.iter().zip(&found).for_each(|(alone, found)| same(alone, found));
     }
 }
 

@@ -562,6 +562,11 @@ impl Enforced<'_> {
         at >= front.0 && live.is_some_and(|live| live.admits(at - front.0, token))
     }
 
+    /// Returns the first position of the answer or the hole that has a position.
+    pub(crate) fn start_of(&self, position: usize) -> Option<usize> {
+        self.enforcer.places.iter().find(|place| place.contains(&position)).map(|place| place.start)
+    }
+
     /// Returns the tokens that are forced once a lane's commits are written.
     pub(crate) fn closure(&self, canvas: &Canvas, filled: &[Commit]) -> Vec<Commit> {
         self.enforcer.closure(canvas, filled, []).unwrap_or_default()

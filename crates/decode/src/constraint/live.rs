@@ -164,7 +164,8 @@ impl<'a> Live<'a> {
 
     /// Marks the admissible tokens of an open position.
     pub(super) fn mark(&self, position: usize, marks: &mut [bool]) {
-        self.edges(position, |edge| self.automaton.mark(edge, marks));
+        let is_target = |target: State| self.leads_to(position, target);
+        self.sets[position].list.iter().for_each(|&state| self.automaton.mark(state, is_target, marks));
     }
 
     /// Returns the only admissible token of an open position, if there is but one.

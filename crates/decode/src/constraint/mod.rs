@@ -15,6 +15,7 @@ mod live;
 #[cfg(test)]
 mod oracle;
 mod pattern;
+mod ranks;
 mod schema;
 mod tokens;
 mod vocabulary;
@@ -32,6 +33,7 @@ pub use enforcer::Enforced;
 pub(crate) use enforcer::{Enforcer, Heard, LaneOf, tokens_of};
 pub use error::ConstraintError;
 pub use language::{Compiled, Constraint, Difference, Language};
+pub(crate) use ranks::{GuideRow, Ranks};
 pub use tokens::{Limits, TokenAutomaton};
 pub use vocabulary::{Ends, Role, Vocabulary, VocabularyError};
 pub use words::{AtDeadline, Forced, Measured, Space};

@@ -132,7 +132,7 @@ impl Span {
 /// are made by the request that needs them first, and nothing that it says depends on which ones exist.
 #[derive(Debug)]
 pub struct TokenAutomaton {
-    bytes: ByteAutomaton,
+    bytes: Arc<ByteAutomaton>,
     vocabulary: Arc<Vocabulary>,
     limits: Limits,
     rows: Box<[OnceLock<Row>]>,
@@ -144,8 +144,10 @@ pub struct TokenAutomaton {
 }
 
 impl TokenAutomaton {
-    /// Makes the automaton of a language over a vocabulary. No row is made yet.
-    pub fn new(bytes: ByteAutomaton, vocabulary: Arc<Vocabulary>, limits: Limits) -> Self {
+    /// Makes the automaton of a language over a vocabulary. No row is made yet. Automata over several vocabularies share that
+    /// over bytes.
+    pub fn new(bytes: impl Into<Arc<ByteAutomaton>>, vocabulary: Arc<Vocabulary>, limits: Limits) -> Self {
+        let bytes = bytes.into();
         let rows = (0..bytes.states() + 2).map(|_| OnceLock::new()).collect();
         let classes = RwLock::new(Classes::new(vocabulary.tokens(), limits.classes));
         Self { bytes, vocabulary, limits, rows, cached_bytes: AtomicUsize::new(0), classes, distances: OnceLock::new() }
@@ -154,6 +156,11 @@ impl TokenAutomaton {
     /// Returns the vocabulary.
     pub fn vocabulary(&self) -> &Vocabulary {
         &self.vocabulary
+    }
+
+    /// Returns the automaton over bytes.
+    pub fn bytes(&self) -> &Arc<ByteAutomaton> {
+        &self.bytes
     }
 
     /// Returns the memory of its table and of the rows that are kept, in bytes.
@@ -287,12 +294,17 @@ impl TokenAutomaton {
         }
     }
 
-    /// Marks the tokens of an edge.
-    pub(super) fn mark(&self, edge: &Edge, marks: &mut [bool]) {
-        match &edge.tokens {
-            Tokens::Sets(sets) => self.read_classes().mark(sets, marks),
-            Tokens::Listed(tokens) => tokens.iter().for_each(|&token| marks[token as usize] = true),
+    /// Marks the tokens that lead from a state to any of these targets.
+    pub(super) fn mark(&self, state: State, is_target: impl Fn(State) -> bool, marks: &mut [bool]) {
+        let row = self.row(state);
+        let mut all = Vec::new();
+        for edge in row.edges().iter().filter(|edge| is_target(edge.target)) {
+            match &edge.tokens {
+                Tokens::Sets(sets) => all.extend_from_slice(sets),
+                Tokens::Listed(tokens) => tokens.iter().for_each(|&token| marks[token as usize] = true),
+            }
         }
+        self.read_classes().mark(&all, marks);
     }
 
     /// Reports whether distances are known for states of this number: counted in tokens, or in bytes that are tokens each.

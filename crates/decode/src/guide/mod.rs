@@ -9,7 +9,7 @@ use std::{fmt, sync::Arc};
 
 use demask_step::TokenId;
 
-use crate::{choices, facts::ModelFacts};
+use crate::{choices, constraint::TokenAutomaton, facts::ModelFacts};
 
 pub(crate) use reader::Reader;
 pub use rule::Agreement;
@@ -36,11 +36,15 @@ pub struct GuideText {
     pub prompt: Vec<TokenId>,
     /// The way from one vocabulary to the other.
     pub translator: Arc<dyn Translator>,
+    /// The session's constraint over the guide's tokens. Without one the guide ranks all of them. A guide that reads ids
+    /// has the automaton of the canvas.
+    pub automaton: Option<Arc<TokenAutomaton>>,
 }
 
 impl PartialEq for GuideText {
     fn eq(&self, other: &Self) -> bool {
-        self.prompt == other.prompt && Arc::ptr_eq(&self.translator, &other.translator)
+        let automata = [self, other].map(|text| text.automaton.as_ref().map(Arc::as_ptr));
+        self.prompt == other.prompt && Arc::ptr_eq(&self.translator, &other.translator) && automata[0] == automata[1]
     }
 }
 

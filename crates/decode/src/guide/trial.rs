@@ -104,6 +104,15 @@ impl Trials {
         self.alignment == Alignment::Ids
     }
 
+    /// Returns where the text that a constraint speaks of starts among a trial's tokens; `start` is its place in the
+    /// canvas. None for text in holes in the guide's own tokens, which may reach into the text around.
+    pub(crate) fn text_start(&self, start: usize) -> Option<usize> {
+        match self.alignment {
+            Alignment::Ids => Some(start),
+            Alignment::Bytes => (start == self.response).then_some(self.prompt.len()),
+        }
+    }
+
     /// The trial of the drafts, which are the first masks of the canvas.
     pub(crate) fn make(&mut self, canvas: &Canvas, drafts: &[Commit], trial: &mut Trial) {
         trial.clear();

@@ -10,16 +10,16 @@
 //!
 //! Commits are a prefix of the masks in order, so that the canvas is always clean text before masks.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use demask_step::{
-    ConfidenceOf, ForwardInput, HeadAsk, Mask, MaskKind, NO_TOKEN, Position, Predictions, SequenceLimits, SequenceSpec,
-    TokenId, TokenScore,
+    ConfidenceOf, ForwardInput, HeadAsk, Mask, MaskKind, NO_TOKEN, Position, SequenceLimits, SequenceSpec, TokenId,
+    TokenScore,
 };
 
 use crate::{
     choices,
-    constraint::{Enforced, LaneOf},
+    constraint::{Enforced, GuideRow, LaneOf, Ranks},
     error::{self, OptionsError},
     event::Commit,
     facts::CanvasSpec,
@@ -160,7 +160,8 @@ impl DecoderLoop for GuidedDecoding {
         let to_guide = self.target == Target::Guide;
         // The guide's own output ends with its own end tokens, which are then ordinary tokens to be agreed with.
         let ends = if to_guide { &[][..] } else { &options.end_ids };
-        let most = self.needs(guide, setup);
+        let ranks = Self::ranks(guide, options, alignment);
+        let most = SequenceLimits { logits: ranks.is_some(), ..self.needs(guide, setup) };
         let width = 1 + guide.end_ids.len();
         let (CanvasSpec::Prompt { tokens, .. } | CanvasSpec::Infill { tokens }) = &options.canvas;
         let response = setup.layout.response();
@@ -185,6 +186,8 @@ impl DecoderLoop for GuidedDecoding {
             stood: 0,
             opinion: Opinion::Open,
             own_confidence: 0.0,
+            ranks,
+            row: GuideRow { scores: Vec::with_capacity(width), ..GuideRow::default() },
             helpers: [SequenceSpec { network: 1, limits: SequenceLimits { score_width: width, ..most } }],
         })
     }
@@ -194,6 +197,17 @@ impl GuidedDecoding {
     /// Alignment of this guide's tokens with the canvas's.
     fn alignment(&self, guide: &GuideOptions) -> Alignment {
         Alignment::fitted(self.align, guide.shared_vocabulary)
+    }
+
+    /// The constraint over the tokens that the guide reads.
+    fn ranks(guide: &GuideOptions, options: &SessionOptions, alignment: Alignment) -> Option<Ranks> {
+        let constraint = options.constraint.as_ref()?;
+        let automaton = match alignment {
+            Alignment::Ids => Some(&constraint.automaton),
+            Alignment::Bytes => guide.text.as_ref().and_then(|text| text.automaton.as_ref()),
+        };
+        let in_holes = matches!(options.canvas, CanvasSpec::Infill { .. });
+        Some(Ranks::new(Arc::clone(automaton?), &guide.end_ids, in_holes))
     }
 
     /// The most that the guide's sequence takes.
@@ -271,6 +285,10 @@ struct Judging {
     opinion: Opinion,
     /// The probability of the guide's own token where it disagreed.
     own_confidence: f32,
+    /// The constraint over the guide's tokens.
+    ranks: Option<Ranks>,
+    /// The guide's judgement of one token.
+    row: GuideRow,
     helpers: [SequenceSpec; 1],
 }
 
@@ -359,17 +377,33 @@ impl Judging {
     }
 
     /// Takes the guide's judgement of the tokens that it was asked about.
-    fn heed(&mut self, request: &ForwardInput, answer: &Predictions) {
+    fn heed(&mut self, request: &ForwardInput, answer: &Answer<'_>) {
         self.reader.note(request);
-        let width = 1 + self.ends.len();
         for (index, _) in request.plan.predict.iter().enumerate() {
-            let row = answer.scores.get(index * width..(index + 1) * width).unwrap_or(&[]);
-            if !self.stands(self.stood, row) {
-                self.opinion = Opinion::Rejected(answer.tokens.get(index).copied().unwrap_or(NO_TOKEN));
-                self.own_confidence = answer.confidence.get(index).copied().unwrap_or(0.0);
+            self.read_row(index, request, answer);
+            if !self.stands(self.stood, &self.row.scores) {
+                self.opinion = Opinion::Rejected(self.row.token.unwrap_or(NO_TOKEN));
+                self.own_confidence = self.row.confidence;
                 return;
             }
             self.stood += 1;
+        }
+    }
+
+    /// Reads the row of the next judged token, through the constraint if there is one.
+    fn read_row(&mut self, index: usize, request: &ForwardInput, answer: &Answer<'_>) {
+        let (predictions, width) = (answer.predictions, 1 + self.ends.len());
+        self.row.copy(predictions, index, width);
+        let place = self.drafts.get(self.accepted()).map(|draft| draft.position as usize);
+        let start = answer.constraint.zip(place).and_then(|(constraint, position)| constraint.start_of(position));
+        let start = start.and_then(|start| self.trials.text_start(start));
+        let (Some(ranks), Some(start)) = (&mut self.ranks, start) else { return };
+        let vocab = predictions.logits.len() / predictions.tokens.len().max(1);
+        let logits = predictions.logits.get(index * vocab..(index + 1) * vocab);
+        let asked = request.ask.score.get(index * width..(index + 1) * width);
+        let text = self.trial.ids.get(start..self.trial.first + self.stood);
+        if let (Some(logits), Some(asked), Some(text)) = (logits, asked, text) {
+            ranks.read(text, (logits, asked), &mut self.row);
         }
     }
 
@@ -398,6 +432,7 @@ impl Judging {
         self.reader.ask(ids, start..start + count, request);
         let ask = &mut request.ask;
         ask.wanted.score_width = 1 + self.ends.len();
+        ask.wanted.logits = self.ranks.is_some();
         ask.score.clear();
         for judge in &judged[self.stood..self.stood + count] {
             let own = match *judge {
@@ -459,7 +494,7 @@ impl Decoder for Judging {
     fn accept(&mut self, view: &View<'_>, answer: &Answer<'_>, context: &mut StepContext<'_>) -> StepResult {
         match answer.source {
             AnswerSource::Canvas => self.draft(view, answer),
-            AnswerSource::Helper => self.heed(context.helper, answer.predictions),
+            AnswerSource::Helper => self.heed(context.helper, answer),
         }
         self.consult(view, answer.constraint, context)
     }

@@ -3,6 +3,7 @@
 
 mod caches;
 mod confidence;
+mod constrained;
 mod random;
 mod vocabularies;
 

@@ -18,8 +18,8 @@ struct Toy {
     guide: HashMap<&'static [u8], TokenId>,
 }
 
-const MODEL: &[&[u8]] = &[b"a", b"b", b"c", b"d", b"ab", b"\xc3", b"\xa9", b"cd", b"", b"e"];
-const GUIDE: &[&[u8]] = &[b"abc", b"ab", b"bc", b"a", b"b", b"c", b"d", b"\xc3\xa9", b"\xc3", b"\xa9", b"e"];
+pub const MODEL: &[&[u8]] = &[b"a", b"b", b"c", b"d", b"ab", b"\xc3", b"\xa9", b"cd", b"", b"e"];
+pub const GUIDE: &[&[u8]] = &[b"abc", b"ab", b"bc", b"a", b"b", b"c", b"d", b"\xc3\xa9", b"\xc3", b"\xa9", b"e"];
 
 impl Translator for Toy {
     fn bytes(&self, token: TokenId, out: &mut Vec<u8>) {
@@ -43,7 +43,7 @@ pub fn foreign(vocab: usize) -> GuideOptions {
     let translator = Arc::new(Toy { model: MODEL.to_vec(), guide });
     let mut facts = facts(Mask::Causal, 1);
     facts.vocab = vocab;
-    let text = Some(GuideText { prompt: vec![15], translator });
+    let text = Some(GuideText { prompt: vec![15], translator, automaton: None });
     GuideOptions { facts, end_ids: vec![14], shared_vocabulary: false, text }
 }
 
@@ -134,7 +134,7 @@ proptest! {
             let mut options = guided(&format!("guided:match=topk,k=4,align={align}"), 0, 2, gen_length);
             let guide_words = letters.iter().zip(0..).map(|(&bytes, id)| (bytes, id)).collect();
             let translator = Arc::new(Toy { model: letters.clone(), guide: guide_words });
-            options.guide = Some(GuideOptions { text: Some(GuideText { prompt: vec![0, 1], translator }), ..shared() });
+            options.guide = Some(GuideOptions { text: Some(GuideText { prompt: vec![0, 1], translator, automaton: None }), ..shared() });
             trace(options, model, guide)
         };
         prop_assert_eq!(&run("bytes"), &run("ids"));

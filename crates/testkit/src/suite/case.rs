@@ -3,11 +3,12 @@
 use std::fmt;
 
 use demask_decode::{
-    Adjustments, CacheSpec, CanvasSpec, DecoderSpec, GuideOptions, ModelFacts, Remasking, Schedule, Session,
+    Adjustments, Alignment, CacheSpec, CanvasSpec, DecoderSpec, GuideOptions, ModelFacts, Remasking, Schedule, Session,
     SessionOptions, StopRule, constraint::Limits,
 };
 use demask_step::{BlockRules, Mask, MaskKind, Origin, Stores, TokenId, random};
 
+use super::words::{self, Words};
 use crate::{
     language::{Language, Rolls},
     property,
@@ -15,7 +16,7 @@ use crate::{
 
 pub(super) const VOCAB: usize = 24;
 pub(super) const MASK_ID: TokenId = 23;
-const EOS: TokenId = 22;
+pub(super) const EOS: TokenId = 22;
 
 /// Cases of each family.
 const CASES: u64 = property::count(12) as u64;
@@ -142,7 +143,7 @@ impl Case {
     /// The same case whose answers are texts of a language: of all texts without ends, so that nothing may differ, or of a random one.
     pub(super) fn constrained(&self, by_all: bool) -> Self {
         let mut language =
-            if by_all { Language::all(VOCAB) } else { Language::roll(&mut Rolls(self.seed ^ 7), VOCAB, Some(&[EOS])) };
+            if by_all { words::all() } else { Language::roll(&mut Rolls(self.seed ^ 7), VOCAB, Some(&[EOS])) };
         language.leave_out(MASK_ID);
         Self { language: Some(language), ..self.clone() }
     }
@@ -151,8 +152,13 @@ impl Case {
     pub(super) fn under(&self, options: &SessionOptions) -> Option<SessionOptions> {
         let language = self.language.as_ref()?;
         let classes = [4096, 3][(self.seed % 2) as usize];
-        let constraint = language.constraint(Some(MASK_ID), Limits { classes, ..Limits::default() })?;
-        let options = SessionOptions { constraint: Some(constraint), ..options.clone() };
+        let limits = Limits { classes, ..Limits::default() };
+        let constraint = language.constraint(Some(MASK_ID), limits)?;
+        let mut options = options.clone();
+        if let Some(text) = options.guide.as_mut().and_then(|guide| guide.text.as_mut()) {
+            *text = Words::of(language).text(Some((&constraint, limits)))?;
+        }
+        options.constraint = Some(constraint);
         Session::new(options.clone()).is_ok().then_some(options)
     }
 
@@ -183,11 +189,11 @@ impl Case {
         };
         let tokens = (0..self.prompt as TokenId).map(|position| position % 20).collect();
         let canvas = CanvasSpec::Prompt { tokens, gen_length: self.gen_length };
-        let guide = decoder.traits().guide.map(|_| GuideOptions {
+        let guide = decoder.traits().guide.map(|guide| GuideOptions {
             facts: facts(Mask::Causal, 1),
             end_ids: vec![EOS],
             shared_vocabulary: true,
-            text: None,
+            text: (guide.alignment == Some(Alignment::Bytes)).then(|| Words::of(&words::all()).text(None)).flatten(),
         });
         let options = SessionOptions {
             // Causal passes have no blocks, whatever the model's others have.

@@ -20,6 +20,7 @@ mod ending;
 mod run;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::{cell::RefCell, fmt};
 
