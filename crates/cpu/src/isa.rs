@@ -171,7 +171,10 @@ fn detected() -> &'static [Tier] {
 #[doc(hidden)]
 pub unsafe fn testable(trap: fn() -> bool) -> Vec<Isa> {
     let twin = detected().contains(&Tier::Avx2).then_some(Isa { tier: Tier::AvxVnni, executable: Tier::Avx2 });
-    let trapped = detected().last() == Some(&Tier::Avx512Bf16) && trap();
+    #[cfg(target_arch = "x86_64")]
+    let trapped = detected().last() == Some(&Tier::Avx512Bf16) && arch::vbmi() && trap();
+    #[cfg(not(target_arch = "x86_64"))]
+    let trapped = false;
     let trapped = trapped.then_some(Isa { tier: Tier::Amx, executable: Tier::Amx });
     Isa::available().into_iter().chain(twin).chain(trapped).collect()
 }

@@ -49,12 +49,18 @@ fn bf16() -> bool {
     avx512() && is_x86_feature_detected!("avx512bf16")
 }
 
+/// Permutations of bytes, which unpack weights for tiles: every processor with tiles has them.
+pub(super) fn vbmi() -> bool {
+    is_x86_feature_detected!("avx512vbmi")
+}
+
 /// Reports whether tiles may be used. They need the processor (AMX-BF16, AMX-TILE and AMX-INT8 in CPUID leaf 7, which is there
 /// wherever AVX-512 is), the system's context switch (XCR0: tile configuration and tile data) and, on Linux, its permission.
 fn amx() -> bool {
     const AMX_BITS: u32 = 1 << 22 | 1 << 24 | 1 << 25;
     const TILE_STATE: u64 = 1 << 17 | 1 << 18;
     bf16()
+        && vbmi()
         && is_x86_feature_detected!("xsave")
         && std::arch::x86_64::__cpuid_count(7, 0).edx & AMX_BITS == AMX_BITS
         // SAFETY: detection reports XSAVE only where the system has enabled it.

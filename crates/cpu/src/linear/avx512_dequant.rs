@@ -23,7 +23,7 @@ use std::{
 };
 
 use super::{
-    amx, avx512,
+    avx512,
     int8::{QUAD, QUAD_BYTES, QUADS},
     integers::{Code, Coding, INPUTS, codings},
     kernel::{Block, Kernel, LINE, TileFn, tiles},
@@ -47,7 +47,6 @@ unpacks!(Exact: avx512::F32, __m512, Integers<C, false>, store_f32, "avx512f,avx
 unpacks!(Rounded: avx512::ROUNDED_F32, __m512, Integers<C, true>, store_f32, "avx512f,avx512bw,avx512dq,avx512vl");
 unpacks!(Pairs:
     avx512::BF16_PAIRS, __m512, Integers<C, false>, store_pairs, "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16");
-unpacks!(Amx: amx::BF16, __m512, Integers<C, false>, store_pairs, "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16");
 
 /// # Safety
 /// The processor has AVX-512; there is room at `out`.
@@ -234,11 +233,16 @@ const AHEAD: usize = 2 << 10;
 /// The processor has AVX-512; the line is readable.
 #[inline(always)]
 unsafe fn load(line: *const u8) -> __m512i {
-    // SAFETY: the caller's promise. What is fetched may lie anywhere.
-    unsafe {
-        _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(AHEAD).cast());
-        _mm512_loadu_si512(line.cast())
-    }
+    fetch_ahead(line);
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_loadu_si512(line.cast()) }
+}
+
+/// Fetches the line that is read so much after `line`.
+#[inline(always)]
+pub(super) fn fetch_ahead(line: *const u8) {
+    // SAFETY: a prefetch reads nothing, wherever it points.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(AHEAD).cast()) }
 }
 
 /// Weights of bf16.

@@ -16,7 +16,7 @@ use super::{
     unpacked::{self, kernel as unpacking},
 };
 #[cfg(target_arch = "x86_64")]
-use super::{amx, avx2, avx512, avx512_dequant};
+use super::{amx, amx_dequant, avx2, avx512, avx512_dequant};
 #[cfg(target_arch = "aarch64")]
 use super::{bf16i8mm, neon};
 use crate::isa::{Isa, Tier};
@@ -91,7 +91,7 @@ static OWN: &[&[Kernel]] = &[
     &codings!(unpacking::<avx512_dequant::Exact>, "avx512_f32"),
     &avx512_dequant::ROUNDED,
     &avx512_dequant::PAIRS,
-    &codings!(unpacking::<avx512_dequant::Amx>, "amx_bf16"),
+    &codings!(unpacking::<amx_dequant::Amx>, "amx_bf16"),
     &integers::avx2::KERNELS,
     &integers::avxvnni::EMULATED,
     &integers::avxvnni::DOTS,

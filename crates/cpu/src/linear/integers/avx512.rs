@@ -224,7 +224,7 @@ unsafe fn starts<C: Code>(group: &InputGroup, half: usize) -> __m512i {
 /// # Safety
 /// The processor has AVX-512 F and BW; `integers` points to a panel's part, as it is packed if `DIRECT`, else prepared.
 #[inline(always)]
-unsafe fn quad_of<C: Code, const DIRECT: bool>(integers: *const u8, quad: usize) -> __m512i {
+pub(in crate::linear) unsafe fn quad_of<C: Code, const DIRECT: bool>(integers: *const u8, quad: usize) -> __m512i {
     let (coding, bits) = (C::CODING, C::CODING.upper_bits());
     // SAFETY: the caller vouches for processor and lines.
     unsafe {

@@ -1,0 +1,164 @@
+//! Integers on their way to tile products of bf16: inputs in pairs, as panels of bf16 have them.
+//!
+//! A line has four inputs of sixteen outputs in bytes. Bytes are spread over two pairs of registers, each with two inputs of
+//! eight outputs in turns, so that one rounding makes a line of a panel of either pair: its numbers need not change places. On
+//! the way a byte is the lower half of a number between 2^15 and 2^16, from which one multiplication makes a weight where a
+//! block has one scale: `scale * (2^15 + integer) - scale * (2^15 + middle)` is exact before it is rounded, for a scale has
+//! eleven bits.
+
+#![expect(clippy::cast_ptr_alignment, reason = "panels begin on cache lines; elements follow each other")]
+
+use std::{
+    arch::x86_64::{
+        __m512, __m512bh, __m512i, _mm512_castsi512_ps, _mm512_cvtne2ps_pbh, _mm512_fmsub_ps, _mm512_loadu_si512,
+        _mm512_mask_permutexvar_epi8, _mm512_mul_ps, _mm512_permutexvar_ps, _mm512_set1_epi32, _mm512_set1_ps,
+        _mm512_storeu_si512, _mm512_sub_ps,
+    },
+    marker::PhantomData,
+};
+
+use super::{
+    amx,
+    avx512_dequant::{factors, fetch_ahead},
+    int8::{QUAD, QUAD_BYTES, QUADS},
+    integers::{Code, INPUTS, avx512::quad_of},
+    packed::PANEL,
+    unpacked::{Dequant, Pair, unpacks},
+};
+
+unpacks!(Amx: amx::BF16, __m512, InPairs<C>, store, "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi");
+
+/// The number to which bytes are added: its bits 8 to 15 count units.
+const LARGE: f32 = 32_768.0;
+
+/// Rounds two inputs of all outputs.
+///
+/// # Safety
+/// The processor has AVX-512 with bf16 conversions; there is room at `out`.
+#[inline(always)]
+unsafe fn store([first, second]: [__m512; 2], out: *mut u8) {
+    // SAFETY: the caller's promise; the register types are the same 64 bytes.
+    unsafe {
+        let pairs = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(second, first));
+        _mm512_storeu_si512(out.cast(), pairs);
+    }
+}
+
+/// Weights of a coding: two inputs of the first eight outputs, and of the last eight.
+pub(super) struct InPairs<C> {
+    /// A panel's part.
+    integers: *const u8,
+    scales: [__m512; 2],
+    /// What products are taken away from, scales of the second half of the inputs, or minima.
+    second: [__m512; 2],
+    code: PhantomData<C>,
+}
+
+impl<C: Code> InPairs<C> {
+    /// Records whether one multiplication makes a weight.
+    const AT_ONCE: bool = !C::CODING.minima() && !C::CODING.part_scales();
+    /// The middle, as bytes have it.
+    const MIDDLE: f32 = LARGE + C::CODING.middle() as f32;
+}
+
+impl<C: Code> Dequant<__m512> for InPairs<C> {
+    #[inline(always)]
+    fn offset(part: usize) -> usize {
+        C::CODING.part_offset(part)
+    }
+
+    #[inline(always)]
+    unsafe fn new(pair: Pair<*const u8>, part: usize, panel: usize) -> Self {
+        let coding = C::CODING;
+        // SAFETY: the caller vouches for the processor and the part.
+        unsafe {
+            let head = pair.start.add(coding.block_offset(part));
+            let part = pair.start.add(coding.part_offset(part));
+            let [scales, second] = factors::<C>(head, part, panel);
+            let second = if Self::AT_ONCE { _mm512_mul_ps(scales, _mm512_set1_ps(Self::MIDDLE)) } else { second };
+            Self {
+                integers: part.add(coding.scale_bytes() + panel * coding.panel_bytes()),
+                scales: [in_turns::<0>(scales), in_turns::<1>(scales)],
+                second: [in_turns::<0>(second), in_turns::<1>(second)],
+                code: PhantomData,
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn next(&mut self, quad: usize) -> [__m512; QUAD] {
+        /// Bits 8 to 15 of each word.
+        const SECOND_BYTES: u64 = 0x2222_2222_2222_2222;
+        // SAFETY: the caller vouches for the processor and the part.
+        unsafe {
+            let lines = C::CODING.panel_bytes() / QUAD_BYTES;
+            for line in quad * lines / QUADS..(quad + 1) * lines / QUADS {
+                fetch_ahead(self.integers.add(line * QUAD_BYTES));
+            }
+            if C::CODING.halves() == 2 && quad == QUADS / 2 {
+                self.scales = self.second;
+            }
+            let bytes = quad_of::<C, true>(self.integers, quad);
+            let mut weights = [_mm512_set1_ps(0.0); QUAD];
+            for (index, weights) in weights.iter_mut().enumerate() {
+                let places = _mm512_loadu_si512(PLACES[index].as_ptr().cast());
+                let large = _mm512_set1_epi32(LARGE.to_bits() as i32);
+                let large = _mm512_mask_permutexvar_epi8(large, SECOND_BYTES, places, bytes);
+                *weights = self.weights(_mm512_castsi512_ps(large), index % 2);
+            }
+            weights
+        }
+    }
+}
+
+impl<C: Code> InPairs<C> {
+    /// Weights of the outputs of a half, of integers that were added to [`LARGE`].
+    ///
+    /// # Safety
+    /// The processor has AVX-512.
+    #[inline(always)]
+    unsafe fn weights(&self, large: __m512, half: usize) -> __m512 {
+        let (scales, second) = (self.scales[half], self.second[half]);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if Self::AT_ONCE {
+                return _mm512_fmsub_ps(large, scales, second);
+            }
+            let product = _mm512_mul_ps(_mm512_sub_ps(large, _mm512_set1_ps(Self::MIDDLE)), scales);
+            if C::CODING.minima() { _mm512_sub_ps(product, second) } else { product }
+        }
+    }
+}
+
+/// Bytes of a line that become the second bytes of words: two inputs of eight outputs in turns; of the first eight and the
+/// last, then the other two inputs.
+static PLACES: [[u8; QUAD_BYTES]; QUAD] = {
+    let mut places = [[0; QUAD_BYTES]; QUAD];
+    let mut index = 0;
+    while index < QUAD {
+        let mut lane = 0;
+        while lane < PANEL {
+            let output = index % 2 * PANEL / 2 + lane / 2;
+            places[index][lane * QUAD + 1] = (output * QUAD + index / 2 * 2 + lane % 2) as u8;
+            lane += 1;
+        }
+        index += 1;
+    }
+    places
+};
+
+/// Numbers of the first eight outputs, or of the last eight, each twice.
+///
+/// # Safety
+/// The processor has AVX-512.
+#[inline(always)]
+unsafe fn in_turns<const HALF: usize>(numbers: __m512) -> __m512 {
+    static LANES: [[u32; PANEL]; 2] = [
+        [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7],
+        [8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15],
+    ];
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_permutexvar_ps(_mm512_loadu_si512(LANES[HALF].as_ptr().cast()), numbers) }
+}
+
+const _: () = assert!(INPUTS == QUADS * QUAD);
