@@ -49,7 +49,7 @@ fn choice(choices: &[&str], vocabulary: Arc<Vocabulary>) -> TokenConstraint {
         }
         accepting[state] = true;
     }
-    let bytes = ByteAutomaton::new(0, &table, &accepting).unwrap();
+    let bytes = ByteAutomaton::new(&table, &accepting).unwrap();
     let source = Source { kind: "choice".into(), hash: "5eed".into(), ..Source::default() };
     TokenConstraint::new(Arc::new(TokenAutomaton::new(bytes, vocabulary, Limits::default())), source)
 }
@@ -205,7 +205,7 @@ fn structure_s4_s14_a_full_answer_needs_no_end_and_is_valid_text() {
     let vocabulary = Arc::new(Vocabulary::new(&roles, Ends { ends: vec![EOS], padding: vec![], fill: EOS }).unwrap());
     let mut table = vec![[None; 256]; 2];
     (table[0][0xc3], table[1][0xa9]) = (Some(1), Some(0));
-    let bytes = ByteAutomaton::new(0, &table, &[true, false]).unwrap();
+    let bytes = ByteAutomaton::new(&table, &[true, false]).unwrap();
     let automaton = Arc::new(TokenAutomaton::new(bytes, Arc::clone(&vocabulary), Limits::default()));
     let mut full = 0;
     for seed in 0..u64::from(property::count(200)) {
@@ -366,7 +366,7 @@ fn structure_s2_blocks_by_distances_in_bytes_can_always_be_completed() {
     for seed in 0..u64::from(property::count(200)) {
         let mut rolls = Rolls(seed);
         let language = Language::roll(&mut rolls, 4, Some(&[3]));
-        let Some(bytes) = ByteAutomaton::new(0, &language.table(), &language.accepting) else { continue };
+        let Some(bytes) = ByteAutomaton::new(&language.table(), &language.accepting) else { continue };
         let limits = Limits { states: 0, ..Limits::default() };
         let automaton = TokenAutomaton::new(bytes.clone(), Arc::clone(&vocabulary), limits);
         let mut options = constrained(BLOCKS, 12, TokenConstraint::new(Arc::new(automaton), Source::default()));

@@ -171,7 +171,7 @@ impl Language {
 
     /// Returns the constraint of this language; none if it has no text.
     pub fn constraint(&self, mask: Option<TokenId>, limits: Limits) -> Option<TokenConstraint> {
-        let bytes = ByteAutomaton::new(0, &self.table(), &self.accepting)?;
+        let bytes = ByteAutomaton::new(&self.table(), &self.accepting)?;
         let role = |(token, text): (TokenId, &Vec<usize>)| match mask {
             Some(mask) if mask == token => Role::Mask,
             _ => Role::Text(Self::spell(text)),

@@ -1,13 +1,10 @@
 //! A deterministic automaton over bytes, of live states alone: from each of them an accepted text can be reached
 //! (specs/structure.md#3).
 
-use super::automaton::Dfa;
+use super::automaton::{DEAD, Dfa};
 
 /// A state of a [`ByteAutomaton`], below its [`states`](ByteAutomaton::states).
 pub type ByteState = u32;
-
-/// The table's entry for a byte after which no accepted text can be reached.
-const DEAD: ByteState = ByteState::MAX;
 
 /// A language of byte strings as an automaton whose states are all live.
 ///
@@ -20,38 +17,16 @@ pub struct ByteAutomaton {
     next: Vec<ByteState>,
     accepting: Vec<bool>,
     distance: Vec<u32>,
-    start: ByteState,
 }
 
 impl ByteAutomaton {
-    /// Returns the automaton of a total table: `next[state][byte]`, with `None` for no transition. States from which no
-    /// acceptance can be reached are left out, and so are those that `start` does not reach.
+    /// Returns the automaton of a total table: `next[state][byte]`, with `None` for no transition. Texts start in state 0. States
+    /// from which no acceptance can be reached are left out, and so are those that it does not reach.
     ///
     /// `None` if the language is empty.
-    pub fn new(start: usize, next: &[[Option<u32>; 256]], accepting: &[bool]) -> Option<Self> {
-        let distance = distances(|state| next[state].iter().flatten().copied(), accepting);
-        let live = |state: usize| distance[state] != u32::MAX;
-        if !live(start) {
-            return None;
-        }
-        let kept = reachable(start, next, &live);
-        let mut number = vec![DEAD; next.len()];
-        for (index, &state) in kept.iter().enumerate() {
-            number[state] = index as u32;
-        }
-        let target = |state: usize, byte: usize| {
-            next[state][byte].map_or(DEAD, |to| if live(to as usize) { number[to as usize] } else { DEAD })
-        };
-        let (columns, samples) = columns(&kept, target);
-        let table = kept.iter().flat_map(|&state| samples.iter().map(move |&byte| target(state, byte))).collect();
-        Some(Self {
-            columns,
-            stride: samples.len(),
-            next: table,
-            accepting: kept.iter().map(|&state| accepting[state]).collect(),
-            distance: kept.iter().map(|&state| distance[state]).collect(),
-            start: 0,
-        })
+    pub fn new(next: &[[Option<u32>; 256]], accepting: &[bool]) -> Option<Self> {
+        let next = next.iter().flatten().map(|to| to.unwrap_or(DEAD)).collect();
+        Self::from_table(&Dfa::new((0..256).collect(), next, accepting.to_vec()))
     }
 
     /// The automaton of a table over bytes, `None` if the language is empty.
@@ -73,14 +48,12 @@ impl ByteAutomaton {
         let next: Vec<ByteState> =
             (0..states as u32).flat_map(|state| used.iter().map(move |&column| dfa.step(state, column))).collect();
         let accepting: Vec<bool> = (0..states as u32).map(|state| dfa.accepts(state)).collect();
-        let targets = |state: usize| next[state * used.len()..][..used.len()].iter().copied().filter(|&to| to != DEAD);
-        let distance = distances(targets, &accepting);
-        Some(Self { columns, stride: used.len(), next, accepting, distance, start: 0 })
+        Some(Self { columns, stride: used.len(), next, accepting, distance: dfa.distances() })
     }
 
     /// The state before the first byte.
     pub fn start(&self) -> ByteState {
-        self.start
+        0
     }
 
     /// Number of states: at least 1.
@@ -116,68 +89,8 @@ impl ByteAutomaton {
 
     /// Reports whether the language contains this text.
     pub fn contains(&self, text: &[u8]) -> bool {
-        self.run(self.start, text).is_some_and(|state| self.accepts(state))
+        self.run(self.start(), text).is_some_and(|state| self.accepts(state))
     }
-}
-
-/// Fewest bytes from each state to acceptance, `u32::MAX` where there is no way.
-fn distances<I: Iterator<Item = u32>>(targets: impl Fn(usize) -> I, accepting: &[bool]) -> Vec<u32> {
-    let mut before = vec![Vec::new(); accepting.len()];
-    for state in 0..accepting.len() {
-        let mut targets: Vec<u32> = targets(state).collect();
-        targets.sort_unstable();
-        targets.dedup();
-        for to in targets {
-            before[to as usize].push(state);
-        }
-    }
-    let mut distance = vec![u32::MAX; accepting.len()];
-    let mut queue: std::collections::VecDeque<usize> = (0..accepting.len()).filter(|&state| accepting[state]).collect();
-    for &state in &queue {
-        distance[state] = 0;
-    }
-    while let Some(state) = queue.pop_front() {
-        for &from in &before[state] {
-            if distance[from] == u32::MAX {
-                distance[from] = distance[state] + 1;
-                queue.push_back(from);
-            }
-        }
-    }
-    distance
-}
-
-/// The live states that `start` reaches, in the order in which they are met.
-fn reachable(start: usize, next: &[[Option<u32>; 256]], live: &impl Fn(usize) -> bool) -> Vec<usize> {
-    let mut met = vec![false; next.len()];
-    met[start] = true;
-    let mut order = vec![start];
-    let mut done = 0;
-    while let Some(&state) = order.get(done) {
-        done += 1;
-        for to in next[state].iter().flatten().map(|&to| to as usize) {
-            if live(to) && !std::mem::replace(&mut met[to], true) {
-                order.push(to);
-            }
-        }
-    }
-    order
-}
-
-/// The column of each byte, and a byte of each column.
-fn columns(kept: &[usize], target: impl Fn(usize, usize) -> u32) -> (Box<[u8; 256]>, Vec<usize>) {
-    let mut columns = Box::new([0; 256]);
-    let mut samples = Vec::new();
-    let mut known = std::collections::HashMap::new();
-    for byte in 0..256 {
-        let column: Vec<u32> = kept.iter().map(|&state| target(state, byte)).collect();
-        let index = *known.entry(column).or_insert_with(|| {
-            samples.push(byte);
-            samples.len() - 1
-        });
-        columns[byte] = index as u8;
-    }
-    (columns, samples)
 }
 
 #[cfg(test)]
@@ -197,7 +110,7 @@ mod tests {
         next[0][usize::from(b'x')] = Some(2);
         next[1][usize::from(b'b')] = Some(1);
         next[3][usize::from(b'a')] = Some(1);
-        ByteAutomaton::new(0, &next, &[false, true, false, true])
+        ByteAutomaton::new(&next, &[false, true, false, true])
     }
 
     #[test]
@@ -208,7 +121,7 @@ mod tests {
         assert!(!automaton.contains(b"") && !automaton.contains(b"x") && !automaton.contains(b"ba"));
         assert_eq!(automaton.next(automaton.start(), b'x'), None);
         assert_eq!(automaton.distance(automaton.start()), 1);
-        assert!(ByteAutomaton::new(2, &[[None; 256]; 3], &[true, true, false]).is_none());
+        assert!(ByteAutomaton::new(&[[None; 256]; 3], &[false, true, true]).is_none());
     }
 
     #[test]
@@ -221,7 +134,7 @@ mod tests {
             }
         }
         let accepting: Vec<bool> = (0..dfa.states() as u32).map(|state| dfa.accepts(state)).collect();
-        assert_eq!(ByteAutomaton::from_table(&dfa), ByteAutomaton::new(0, &next, &accepting));
+        assert_eq!(ByteAutomaton::from_table(&dfa), ByteAutomaton::new(&next, &accepting));
         let nothing = pattern::automaton("a$b", Reach::Whole, &mut Fuel::new(1_000)).unwrap();
         assert_eq!(ByteAutomaton::from_table(&nothing), None);
     }

@@ -17,7 +17,7 @@ use super::{
 
 /// The same for the program; none if the language is empty.
 fn automaton(language: &Language, limits: Limits) -> Option<TokenAutomaton> {
-    let bytes = ByteAutomaton::new(0, &language.table(), &language.accepting)?;
+    let bytes = ByteAutomaton::new(&language.table(), &language.accepting)?;
     let roles: Vec<Role> = language.texts[0].iter().map(|text| Role::Text(Language::spell(text))).collect();
     let ends = Ends { ends: language.ends.clone(), padding: language.fills.clone(), fill: language.fill };
     let vocabulary = Vocabulary::new(&roles, ends).unwrap();

@@ -1,7 +1,6 @@
 //! The automaton over a vocabulary's tokens, whose rows are made when they are first needed (specs/structure.md#4).
 
 use std::{
-    collections::VecDeque,
     ops::Deref,
     sync::{
         Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard,
@@ -12,6 +11,7 @@ use std::{
 use demask_step::TokenId;
 
 use super::{
+    automaton::distances,
     bytes::ByteAutomaton,
     classes::{Classes, NOTHING, Set, better},
     vocabulary::Vocabulary,
@@ -326,29 +326,15 @@ impl TokenAutomaton {
         }
     }
 
-    /// Counts tokens backwards from acceptance.
+    /// Counts tokens from each state to acceptance.
     fn count_distances(&self) -> Vec<u32> {
-        let states = self.states();
-        let mut before: Vec<Vec<State>> = vec![Vec::new(); states];
-        for state in 0..states as State {
-            for edge in self.row(state).edges().iter().filter(|edge| edge.target < self.end()) {
-                before[edge.target as usize].push(state);
-            }
-        }
-        let mut distances = vec![u32::MAX; states];
-        let mut queue: VecDeque<State> = (0..states as State).filter(|&state| self.bytes.accepts(state)).collect();
-        for &state in &queue {
-            distances[state as usize] = 0;
-        }
-        while let Some(state) = queue.pop_front() {
-            for &from in &before[state as usize] {
-                if distances[from as usize] == u32::MAX {
-                    distances[from as usize] = distances[state as usize] + 1;
-                    queue.push_back(from);
-                }
-            }
-        }
-        distances
+        let states = 0..self.states() as State;
+        let accepting: Vec<bool> = states.clone().map(|state| self.bytes.accepts(state)).collect();
+        // Rows may have to be made: each once.
+        let targets =
+            |state| self.row(state).edges().iter().map(|edge| edge.target).filter(|&to| to < self.end()).collect();
+        let targets: Vec<Vec<State>> = states.map(targets).collect();
+        distances(&accepting, |state| targets[state].iter().copied())
     }
 }
 

@@ -275,14 +275,14 @@ mod tests {
         // Any string of a, b and c.
         let mut row = [None; 256];
         b"abc".iter().for_each(|&byte| row[usize::from(byte)] = Some(0));
-        let all = ByteAutomaton::new(0, &[row], &[true]).unwrap();
+        let all = ByteAutomaton::new(&[row], &[true]).unwrap();
         let mut found = Vec::new();
         vocabulary.texts(false).walk(&all, 0, |state, token| found.push((state, token)));
         found.sort_unstable();
         assert_eq!(found, [(0, 0), (0, 1), (0, 3), (0, 5), (0, 6)]);
         // Without b, all that begins with ab is skipped, and what follows is not.
         row[usize::from(b'b')] = None;
-        let some = ByteAutomaton::new(0, &[row], &[true]).unwrap();
+        let some = ByteAutomaton::new(&[row], &[true]).unwrap();
         found.clear();
         vocabulary.texts(false).walk(&some, 0, |state, token| found.push((state, token)));
         assert_eq!(found, [(0, 3)]);

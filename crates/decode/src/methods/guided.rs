@@ -394,6 +394,9 @@ impl Judging {
     fn read_row(&mut self, index: usize, request: &ForwardInput, answer: &Answer<'_>) {
         let (predictions, width) = (answer.predictions, 1 + self.ends.len());
         self.row.copy(predictions, index, width);
+        if self.ranks.is_none() {
+            return;
+        }
         let place = self.drafts.get(self.accepted()).map(|draft| draft.position as usize);
         let start = answer.constraint.zip(place).and_then(|(constraint, position)| constraint.start_of(position));
         let start = start.and_then(|start| self.trials.text_start(start));

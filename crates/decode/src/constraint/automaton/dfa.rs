@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::{
     super::error::ConstraintError,
+    distances::distances,
     fuel::{ENTRIES, Fuel, STATES},
 };
 
@@ -39,7 +40,7 @@ pub(in super::super) struct Dfa {
 
 impl Dfa {
     /// An automaton of a table with a column for each range; the first state is the start.
-    pub(super) fn new(starts: Vec<u32>, next: Vec<u32>, accepting: Vec<bool>) -> Self {
+    pub(in super::super) fn new(starts: Vec<u32>, next: Vec<u32>, accepting: Vec<bool>) -> Self {
         let width = starts.len();
         let columns = (0..width as u32).collect();
         Self { starts, columns, width, next, accepting }.trimmed().joined()
@@ -157,7 +158,8 @@ impl Dfa {
 
     /// Leaves out states from which nothing is accepted, and those that are not reached.
     pub(super) fn trimmed(self) -> Self {
-        let live = self.live();
+        let distances = self.distances();
+        let is_live = |to: u32| to != DEAD && distances[to as usize] != u32::MAX;
         let mut number = vec![DEAD; self.states()];
         let mut order = vec![0];
         number[0] = 0;
@@ -165,7 +167,7 @@ impl Dfa {
         while let Some(&state) = order.get(done) {
             done += 1;
             for &to in &self.next[state * self.width..(state + 1) * self.width] {
-                if to != DEAD && live[to as usize] && number[to as usize] == DEAD {
+                if is_live(to) && number[to as usize] == DEAD {
                     number[to as usize] = order.len() as u32;
                     order.push(to as usize);
                 }
@@ -174,37 +176,17 @@ impl Dfa {
         let mut next = Vec::with_capacity(order.len() * self.width);
         for &state in &order {
             let row = &self.next[state * self.width..(state + 1) * self.width];
-            next.extend(row.iter().map(|&to| if to != DEAD && live[to as usize] { number[to as usize] } else { DEAD }));
+            next.extend(row.iter().map(|&to| if is_live(to) { number[to as usize] } else { DEAD }));
         }
         let accepting = order.iter().map(|&state| self.accepting[state]).collect();
         Self { next, accepting, ..self }
     }
 
-    /// States from which a text is accepted.
-    fn live(&self) -> Vec<bool> {
-        let mut count = vec![0; self.states() + 1];
-        for &to in self.next.iter().filter(|&&to| to != DEAD) {
-            count[to as usize + 1] += 1;
-        }
-        for state in 0..self.states() {
-            count[state + 1] += count[state];
-        }
-        let mut from = vec![0; count[self.states()]];
-        let mut place = count.clone();
-        for (index, &to) in self.next.iter().enumerate().filter(|&(_, &to)| to != DEAD) {
-            from[place[to as usize]] = (index / self.width) as u32;
-            place[to as usize] += 1;
-        }
-        let mut live = self.accepting.clone();
-        let mut stack: Vec<usize> = (0..self.states()).filter(|&state| live[state]).collect();
-        while let Some(state) = stack.pop() {
-            for &before in &from[count[state]..count[state + 1]] {
-                if !std::mem::replace(&mut live[before as usize], true) {
-                    stack.push(before as usize);
-                }
-            }
-        }
-        live
+    /// Fewest symbols from each state to an accepted text, `u32::MAX` where there is none.
+    pub(in super::super) fn distances(&self) -> Vec<u32> {
+        distances(&self.accepting, |state| {
+            self.next[state * self.width..(state + 1) * self.width].iter().copied().filter(|&to| to != DEAD)
+        })
     }
 
     /// Gives equal columns one place.
