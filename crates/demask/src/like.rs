@@ -94,10 +94,10 @@ impl Like {
             return Err(NotAlike::Version { found: found.clone() });
         }
         let registry = Registry::of_program();
-        let decoders = registry.decoders().iter().map(|method| method.about().name).collect();
-        let caches = registry.caches().iter().map(|method| method.about().name).collect();
-        known(&receipt, "decoder", decoders)?;
-        known(&receipt, "cache", caches)?;
+        let decoders: Vec<&str> = registry.decoders().iter().map(|method| method.about().name).collect();
+        let caches: Vec<&str> = registry.caches().iter().map(|method| method.about().name).collect();
+        known(&receipt, "decoder", &decoders)?;
+        known(&receipt, "cache", &caches)?;
         let settings = receipt.get("settings").ok_or(NotAlike::Missing { field: "settings" })?;
         let settings = settings.as_object().ok_or_else(|| none(format!("`settings` {settings}")))?;
         let mut options = Options::default();
@@ -168,7 +168,7 @@ impl Like {
 }
 
 /// Checks that a method of the receipt is one of the program's.
-fn known(receipt: &Map<String, Value>, what: &'static str, names: Vec<&str>) -> Result<(), NotAlike> {
+fn known(receipt: &Map<String, Value>, what: &'static str, names: &[&str]) -> Result<(), NotAlike> {
     let Some(found) = receipt.get(what).and_then(Value::as_str) else { return Ok(()) };
     let name = found.split(':').next().unwrap_or_default();
     let is_known = names.iter().any(|known| same(known, name));

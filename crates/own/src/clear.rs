@@ -14,7 +14,7 @@ use demask::methods::{
 parameters! {
     /// Decoder that takes tokens in the order of commits, as long as they lead clearly.
     pub struct Clear {
-        /// probability of the best token less that of the second, at least
+        /// least lead of the best token's probability over the second's
         pub lead: f32 = 0.5, Kind::number(0.0, 1.0);
     }
 }
@@ -53,7 +53,8 @@ impl Transfer for Seen {
         let width = predictions.top.len() / predictions.tokens.len().max(1);
         let lead = |candidate: &Candidate| {
             let at = width * predictions.index(lane.lane, candidate.position)?;
-            Some((candidate.position, predictions.top[at].1 - predictions.top[at + 1].1))
+            let [(_, best), (_, second), ..] = predictions.top.get(at..at + width)? else { return None };
+            Some((candidate.position, best - second))
         };
         *self.leads.borrow_mut() = candidates.iter().filter_map(lead).collect();
     }

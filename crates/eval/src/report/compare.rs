@@ -122,8 +122,7 @@ pub struct Ends {
     pub high: f64,
 }
 
-/// Returns the interval of a row's mean seconds over turns, as [`faster`] makes that of a speed-up; none where there are too few
-/// items.
+/// Returns the interval of a row's mean seconds over turns, in the way of [`faster`]. None if there are too few items.
 pub fn mean_within(seconds: &BTreeMap<usize, f64>) -> Option<Ends> {
     let ones = seconds.keys().map(|&index| (index, 1.0)).collect();
     faster(&ones, seconds).map(|Faster { low, high, .. }| Ends { low, high })
