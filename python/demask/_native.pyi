@@ -121,10 +121,10 @@ class Evaluation:
         """
         Returns the lines of `results.jsonl` of an evaluation that is over.
         """
-    def report(self, /, format: str, task: str | None, columns: SupportsGetItem[int, str]) -> str:
+    def report(self, /, format: str, task: str | None, columns: SupportsGetItem[int, str], pairs: bool) -> str:
         """
         Returns the report of an evaluation that is over, in a form: `text`, `markdown`, `html`, `json`, `csv` or `latex`. The last two are
-        of one task, and may choose columns.
+        of one task, and may choose columns. The others may compare every row with every other.
         """
     def run(self, /, batch: SupportsIndex, command: str, progress: Any | None) -> None:
         """

@@ -12,12 +12,15 @@ import functools
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
 from . import _native
 from ._generation import Generation
 from ._prompt import Prompt, Raw
+from ._transfer import Transfer
+from .errors import Error
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-not-found, import-untyped, unused-ignore]
@@ -68,28 +71,33 @@ def run(
 
     Raises `OptionsError` for what cannot be meant, before anything is loaded, and what `demask.load` does.
     """
-    text = None
+    text: str | None = None
+    named: dict[str, str] = {}
     if isinstance(runs, (str, os.PathLike)):
         path = os.fspath(runs)
         if tasks or title:
             raise TypeError("tasks and title go with a list of rows: a file of runs has its own")
     else:
-        path, text = "rows", _text(runs, tasks, title)
+        path, (text, named) = "rows", _text(runs, tasks, title)
     if not isinstance(progress, bool) and not callable(progress):
         raise TypeError(f"progress is of type {type(progress).__name__}, expected True, False or a function")
     place = {"device": device, "dtype": dtype, "quantize": quantize, "activations": activations, "threads": threads}
-    native = _native.Evaluation.of_runs(
-        path,
-        text,
-        None if model is None else os.fspath(model),
-        place,
-        seed=seed,
-        limit=limit,
-        maps=[(name, os.fspath(other)) for name, other in (map or {}).items()],
-        data=[(name, os.fspath(file)) for name, file in (data or {}).items()],
-        tasks=list(only_tasks),
-        rows=list(only_rows),
-    )
+    try:
+        native = _native.Evaluation.of_runs(
+            path,
+            text,
+            None if model is None else os.fspath(model),
+            place,
+            seed=seed,
+            limit=limit,
+            maps=[(name, os.fspath(other)) for name, other in (map or {}).items()],
+            data=[(name, os.fspath(file)) for name, file in (data or {}).items()],
+            tasks=list(only_tasks),
+            rows=list(only_rows),
+        )
+    except Error as error:
+        error.args = (_by_name(str(error), named),)
+        raise
     missing = native.begin(None if out is None else os.fspath(out), _native.__file__, batch)
     told: Callable[[int, int], object] | None = progress if not isinstance(progress, bool) else _shown if progress else None
     command = f"demask.lab.run({path!r})" if text is None else "demask.lab.run([...])"
@@ -123,13 +131,13 @@ class Results:
         """Warnings about numbers that mislead, such as many cut answers."""
         return self._native.warnings()
 
-    def report(self, format: str = "text", *, task: str | None = None, columns: Sequence[str] = ()) -> str:
+    def report(self, format: str = "text", *, task: str | None = None, columns: Sequence[str] = (), pairs: bool = False) -> str:
         """Returns the report as `text` for a terminal, `markdown`, `html` (one page with pictures) or `json` (`summary.json`), or the table
-        of a task as `csv` or `latex`, of these columns if they are named.
+        of a task as `csv` or `latex`, of these columns if they are named. `pairs` adds every row against every other.
 
         Raises `OptionsError` for a form, a task or a column that is not there.
         """
-        return self._native.report(format, task, list(columns))
+        return self._native.report(format, task, list(columns), pairs)
 
     def to_pandas(self) -> pd.DataFrame:
         """Returns the rows as a data frame: numbers and words as they are, and the ends of intervals as columns of their own
@@ -268,8 +276,8 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _text(rows: Sequence[Row], tasks: str | Row | Sequence[str | Row], title: str) -> str:
-    """Returns rows and tasks as the text of a file of runs."""
+def _text(rows: Sequence[Row], tasks: str | Row | Sequence[str | Row], title: str) -> tuple[str, dict[str, str]]:
+    """Returns rows and tasks as the text of a file of runs, and the row or task of each of its lines."""
     named = [tasks] if isinstance(tasks, (str, Mapping)) else list(tasks)
     if not named:
         raise TypeError("tasks is missing: name a task, or several, for the rows to answer")
@@ -278,11 +286,23 @@ def _text(rows: Sequence[Row], tasks: str | Row | Sequence[str | Row], title: st
         raise TypeError("runs has no row: give at least one dict of settings, which may be empty")
     lines = [f"title = {_toml(title)}"] if title else []
     lines += ["task = [", *(f"{_toml(one if isinstance(one, Mapping) else {'task': one})}," for one in named), "]"]
+    last = len(lines) + 1
     lines += ["row = [", *(f"{_toml(_named(row))}," for row in listed), "]"]
-    return "\n".join(lines) + "\n"
+    places = {last - len(named) - 1 + at: f"task {at + 1}" for at in range(len(named))}
+    places.update({last + 1 + at: f"row {at + 1}" for at in range(len(listed))})
+    return "\n".join(lines) + "\n", {str(line): name for line, name in places.items()}
+
+
+def _by_name(told: str, places: Mapping[str, str]) -> str:
+    """Returns an error with rows and tasks in the place of lines: rows in a list have none that anybody sees."""
+    return re.sub(r"(\brows, line|(?<=first )on line) (\d+)", lambda found: places.get(found[2], found[0]), told)
 
 
 def _named(row: Row) -> dict[str, Any]:
+    is_rule = isinstance(row, Transfer) or (isinstance(row, type) and issubclass(row, Transfer))
+    if is_rule or (isinstance(row, Mapping) and "transfer" in row):
+        told = "a row has a `transfer`, a rule in Python, and rows name methods of the library: judge a rule by"
+        raise TypeError(f"{told} demask.lab.Task, with model.generate(task.prompt(item), transfer=..., **task.options)")
     if not isinstance(row, Mapping):
         raise TypeError(f"a row is of type {type(row).__name__}, expected a dict with the keys of a row in a file of runs")
     others = ", ".join(f"{name}={value}" for name, value in row.items() if name not in ("sweep", "on", "rows"))

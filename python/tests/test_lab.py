@@ -80,12 +80,15 @@ def test_reports_have_forms() -> None:
     csv = results.report("csv", task="short", columns=["run", "NFE"]).splitlines()
     assert csv[0] == "run,NFE" and len(csv) == 3 and csv[2].startswith("fast,")
     assert "\\toprule" in results.report("latex", task="wordmath")
+    assert "p (Holm)" in results.report(pairs=True) and "p (Holm)" not in results.report()
+    assert len(json.loads(results.report("json", pairs=True))["pairs"]) == 2
     for refused, told in [
         (lambda: results.report("pdf"), "unknown format \"pdf\""),
         (lambda: results.report("csv"), "a table is of one of wordmath, short"),
         (lambda: results.report("csv", task="long"), "no task \"long\""),
         (lambda: results.report("csv", task="short", columns=["speed"]), "unknown column \"speed\""),
         (lambda: results.report("html", task="short"), "go with the forms csv and latex"),
+        (lambda: results.report("csv", task="short", pairs=True), "`pairs` go with the forms text, markdown, html and json"),
     ]:
         with pytest.raises(demask.errors.OptionsError, match=told):
             refused()
@@ -139,7 +142,12 @@ def test_what_cannot_run_is_refused_before_anything_is_loaded() -> None:
     refused("row \"a\" names no model", rows=[{"name": "a"}], model=None)
     refused("there is no row \"slow\"", only_rows=["slow"])
     refused("runs what the model writes", tasks="humaneval")
-    refused("row \"default\" is there twice", rows=[{}, {}])
+    # Rows of a list have no lines.
+    refused("^row 2: row \"default\" is there twice, first row 1: name one otherwise", rows=[{}, {}])
+    refused("^row 3: unknown key \"step\"", rows=[*ROWS, {"step": 1}], title="Mine", tasks=["wordmath", "gsm8k"])
+    refused("^task 2: unknown task \"wordmaths\"", tasks=["wordmath", "wordmaths"], title="Mine")
+    for row in [{"transfer": demask.Transfer}, demask.Transfer]:
+        refused("a row has a `transfer`, a rule in Python.*: judge a rule by demask.lab.Task", rows=[row], kind=TypeError)
     refused("batch is 0", batch=0, kind=ValueError)
     refused("expected a number", rows=[{"temperature": float("nan")}], kind=ValueError)
     refused("steps", rows=[{"steps": 0}])

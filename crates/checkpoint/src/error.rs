@@ -19,6 +19,15 @@ pub enum CheckpointError {
         /// Argument that was given.
         argument: String,
     },
+    /// A demo model, and no clone of the repository around it.
+    #[error(
+        "no model at {argument:?}: the demo models are folders of a clone of demask; run this in the clone, give the folder's \
+         path, or name no model for the built-in demo-llada"
+    )]
+    NoDemoFolder {
+        /// Argument that was given.
+        argument: String,
+    },
     /// An address that is none of the hub.
     #[error(
         "{argument:?} is no address of a hub: expected https://huggingface.co/org/name, or one of {endpoint} \
@@ -333,6 +342,7 @@ impl CheckpointError {
         matches!(
             self,
             Self::NoSuchModel { .. }
+                | Self::NoDemoFolder { .. }
                 | Self::NotADirectory { .. }
                 | Self::ForeignAddress { .. }
                 | Self::SeveralFiles { .. }

@@ -15,6 +15,9 @@ use crate::{
 /// Hosts of the hub that is taken where none is named.
 const HOSTS: [&str; 3] = ["huggingface.co", "hf.co", "www.huggingface.co"];
 
+/// Beginning of the paths of the demo models in a clone.
+const DEMOS: &str = "demo/demo-";
+
 /// Levels of folders in a repository that GGUF files are looked for in.
 const DEEPEST: usize = 3;
 
@@ -67,6 +70,9 @@ pub fn resolve(argument: &str, options: &HubOptions) -> Result<ModelLocation, Ch
             return Ok(ModelLocation::Gguf(path.to_path_buf()));
         }
         return Err(CheckpointError::NotADirectory { path: argument.to_owned() });
+    }
+    if argument.starts_with(DEMOS) {
+        return Err(CheckpointError::NoDemoFolder { argument: argument.to_owned() });
     }
     // A file of a folder that is here is a mistake in its name, and no model of a hub.
     let beside = path.parent().is_some_and(|folder| folder.is_dir() && !folder.as_os_str().is_empty());
@@ -270,6 +276,8 @@ mod tests {
                 )
             );
         }
+        let told = "no model at \"demo/demo-sdar\": the demo models are folders of a clone of demask; run this in the clone, give";
+        assert!(read("demo/demo-sdar").starts_with(told), "{}", read("demo/demo-sdar"));
         for argument in ["https://example.com/org/name", "ftp://huggingface.co/org/name", "https://huggingface.com/o/n"]
         {
             assert_eq!(

@@ -1,6 +1,7 @@
 //! Options of an answer, read back from its receipt.
 
-use demask_settings::{SettingError, Settings as _};
+use demask_decode::{Registry, spec::Method as _};
+use demask_settings::{SettingError, Settings as _, names::same};
 use serde_json::{Map, Value};
 
 use crate::{ModelInfo, Options, receipt::VERSION};
@@ -31,6 +32,22 @@ pub enum NotAlike {
     )]
     None {
         /// The problem.
+        found: String,
+    },
+    /// A version that is none.
+    #[error("the receipt has version {found}, expected a text such as \"{VERSION}\": give one that demask wrote")]
+    Version {
+        /// The version.
+        found: Value,
+    },
+    /// A method that this program does not know, or a rule that no text can name.
+    #[error(
+        "the {what} {found} of the receipt is none of this program: only the program that has it makes the answer again"
+    )]
+    Method {
+        /// `decoder` or `cache`.
+        what: &'static str,
+        /// The method.
         found: String,
     },
     /// A field that receipts of this version have.
@@ -73,6 +90,14 @@ impl Like {
             Some(other) => return Err(none(format!("`receipt` {other}"))),
             None => whole,
         };
+        if let Some(found) = receipt.get("version").filter(|version| !version.is_string()) {
+            return Err(NotAlike::Version { found: found.clone() });
+        }
+        let registry = Registry::of_program();
+        let decoders: Vec<&str> = registry.decoders().iter().map(|method| method.about().name).collect();
+        let caches: Vec<&str> = registry.caches().iter().map(|method| method.about().name).collect();
+        known(&receipt, "decoder", &decoders)?;
+        known(&receipt, "cache", &caches)?;
         let settings = receipt.get("settings").ok_or(NotAlike::Missing { field: "settings" })?;
         let settings = settings.as_object().ok_or_else(|| none(format!("`settings` {settings}")))?;
         let mut options = Options::default();
@@ -142,6 +167,14 @@ impl Like {
     }
 }
 
+/// Checks that a method of the receipt is one of the program's.
+fn known(receipt: &Map<String, Value>, what: &'static str, names: &[&str]) -> Result<(), NotAlike> {
+    let Some(found) = receipt.get(what).and_then(Value::as_str) else { return Ok(()) };
+    let name = found.split(':').next().unwrap_or_default();
+    let is_known = names.iter().any(|known| same(known, name));
+    if is_known { Ok(()) } else { Err(NotAlike::Method { what, found: found.to_owned() }) }
+}
+
 fn text_of(receipt: &Map<String, Value>, field: &'static str) -> Result<String, NotAlike> {
     let text = receipt.get(field).and_then(Value::as_str);
     text.map(str::to_owned).ok_or(NotAlike::Missing { field })
@@ -195,12 +228,21 @@ mod tests {
         other["settings"]["step"] = 1.into();
         let mut rule = receipt();
         rule["decoder"] = "custom:mine".into();
+        let mut cache = receipt();
+        cache["cache"] = "near:rows=2".into();
+        let mut version = receipt();
+        version["version"] = 3.into();
         for (text, told) in [
             (without("settings"), "the receipt has no field settings, which demask"),
             (without("seed"), "the receipt has no field seed, which demask"),
             (without("model"), "the receipt has no field model, which demask"),
             (other.to_string(), "field settings of the receipt is not as demask"),
-            (rule.to_string(), "field decoder of the receipt is not as demask"),
+            (
+                rule.to_string(),
+                "the decoder custom:mine of the receipt is none of this program: only the program that has it makes the answer again",
+            ),
+            (cache.to_string(), "the cache near:rows=2 of the receipt is none of this program: only"),
+            (version.to_string(), "the receipt has version 3, expected a text such as \"0."),
             ("{}{}".to_owned(), "there is no receipt: found trailing characters"),
             ("[1]".to_owned(), "there is no receipt: found JSON without fields"),
             ("{\"receipt\": 1}".to_owned(), "there is no receipt: found `receipt` 1"),

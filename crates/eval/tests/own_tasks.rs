@@ -132,7 +132,38 @@ fn what_cannot_be_meant_is_refused_with_its_line() {
     let refused = task(&path).unwrap_err().to_string();
     assert!(refused.ends_with("gsm8k is the name of a task of the program: call the file otherwise"), "{refused}");
     let refused = task("/nowhere/none.toml").unwrap_err().to_string();
-    assert!(refused.starts_with("/nowhere/none.toml, line 1: the file cannot be read: "), "{refused}");
+    assert!(refused.starts_with("/nowhere/none.toml: there is no such file: check the path"), "{refused}");
+}
+
+#[test]
+fn a_style_without_exemplars_needs_no_answer_of_one() {
+    let solve = OWN.lines().find(|line| line.starts_with("solve = ")).unwrap();
+    let without = OWN.replace(&format!("{solve}\n"), "");
+    let (_folder, path) = folder("none.toml", &without.replace("shots = 1\n", ""));
+    let own = task(&path).unwrap();
+    let problem = own.read(&serde_json::json!({"sum": "1 + 1?", "total": 2}), 0).unwrap();
+    let Prompt::Raw(text) = own.styles[0].prompt(&problem, &[]).unwrap() else { panic!("{path}") };
+    assert_eq!(text, "Q: 1 + 1?\nA:");
+    let refused = own.styles[0].prompt(&problem, std::slice::from_ref(&problem)).unwrap_err().to_string();
+    let told = "solve of problem 0 cannot be made: style short has no solve, the answer of an exemplar: use `shots` 0, or add it";
+    assert!(refused.starts_with(told), "{refused}");
+    let (_folder, path) = folder("one.toml", &without);
+    assert!(task(&path).unwrap_err().to_string().contains("solve is missing: expected solve = \"...\""));
+}
+
+#[test]
+fn a_number_read_as_text_is_refused_with_what_reads_it() {
+    let text = OWN.replace("whole(\"total\")", "text(\"total\")");
+    let (_folder, path) = folder("number.toml", &text);
+    let own = task(&path).unwrap();
+    let hub = HubOptions::new("http://127.0.0.1:1", "/nowhere");
+    let options = DataOptions { file: None, subject: None, seed: 0, hub: &hub };
+    let refused = load(own, &options, &mut |_| true).unwrap_err().to_string();
+    let told = "sums.jsonl, entry 2: field total is a number, expected text; read a number by whole(\"total\") in [problem] of number.toml";
+    assert!(refused.ends_with(told), "{refused}");
+    let (_folder, path) = folder("missing.toml", &OWN.replace("whole(\"total\")", "whole(\"sum\")"));
+    let refused = load(task(&path).unwrap(), &options, &mut |_| true).unwrap_err().to_string();
+    assert!(refused.ends_with("expected a whole number; mend the entry, or [problem] of missing.toml"), "{refused}");
 }
 
 #[test]

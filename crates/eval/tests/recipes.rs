@@ -266,8 +266,7 @@ fn the_program_has_every_recipe_of_the_folder() {
     let spec = Spec::read(Path::new("recipe:flashdlm/table-3"), None).unwrap();
     assert_eq!(spec.rows.len(), self::spec(Path::new("recipes/flashdlm/table-3.toml")).rows.len());
     let refused = Spec::read(Path::new("recipe:flashdlm/table-33"), None).unwrap_err().to_string();
-    let expected =
-        "recipe:flashdlm/table-33, line 1: unknown recipe \"flashdlm/table-33\", did you mean \"flashdlm/table-3\"?";
+    let expected = "recipe:flashdlm/table-33: unknown recipe \"flashdlm/table-33\", did you mean \"flashdlm/table-3\"?";
     assert!(refused.starts_with(expected), "{refused}");
 }
 

@@ -178,6 +178,17 @@ fn a_pattern_that_never_matches_is_told_with_an_example() {
 }
 
 #[test]
+fn a_pattern_that_matches_none_of_a_few_answers_is_told_at_the_end() {
+    let folder = Folder::new(&[("own.toml", &own("Answer: <(.*)>", "number")), ("sums.jsonl", SUM)]);
+    let (task, out) = (folder.path("own.toml"), folder.path("out"));
+    let run = lab(&["eval", &task, "--gen-length", "16", "--out", &out]);
+    let told = "answer_regex of own matches none of its 1 answer, which counts as wrong: mend it in the task's file. One answer is \"";
+    assert!(run.stderr.contains(&format!("warning: {told}")), "{}", run.stderr);
+    let report = fs::read_to_string(Path::new(&out).join("report.md")).unwrap();
+    assert!(report.contains(&format!("Warning: {told}")), "{report}");
+}
+
+#[test]
 fn a_pattern_that_cannot_be_meant_is_refused_with_its_line() {
     for (pattern, score, told) in [
         ("(", "number", "own.toml, line 19: answer_regex cannot be read: unclosed group"),

@@ -17,8 +17,12 @@ fn a_report_has_tables_for_papers_and_pairs() {
     assert!(text.contains("p (Holm)") && text.contains("for the 6 pairs of this task"), "{text}");
     let read = |name: &str| fs::read_to_string(format!("{joined}/{name}")).unwrap();
     let csv = read("tables/wordmath.csv");
-    assert!(csv.starts_with("run,accuracy (%),\"accuracy (%), low\",\"accuracy (%), high\",NFE,s/item\n"), "{csv}");
+    assert!(csv.starts_with("run,accuracy (%),\"accuracy (%), low\",\"accuracy (%), high\",NFE,s/item,\"s/item, low\",\"s/item, high\"\n"), "{csv}");
     assert_eq!(csv.lines().count(), 5);
+    // Without a directory, the table is printed.
+    let printed = ["report", &out, "--format", "csv", "--columns", columns];
+    assert_eq!(lab(&printed).success(), csv);
+    assert!(lab(&["report", &out, "--pairs"]).success().contains("p (Holm)"));
     let tex = read("tables/wordmath.tex");
     assert!(tex.contains("\\begin{tabular}{lrrr}") && tex.contains("\\textbf{"), "{tex}");
     assert!(read("report.md").contains("### Pairs\n") && read("report.html").contains("Pairs"));
@@ -46,6 +50,8 @@ fn what_a_report_cannot_write_is_refused_in_one_line() {
         assert!(run.stderr.starts_with(told), "{told}\n{}", run.stderr);
         assert_eq!((run.code, run.stderr.lines().count()), (Some(2), 1), "{}", run.stderr);
     }
+    let told = "error: several forms of the tables, and no directory for them: give one --format, or --out DIR";
+    assert!(lab(&["report", "nowhere", "--format", "csv,latex"]).stderr.starts_with(told));
 }
 
 #[test]

@@ -20,6 +20,7 @@ const QUESTION: &str = "Ada has 3 pears. Ben gives Ada 4 more. How many pears ar
 #[test]
 fn they_hold_what_every_method_must() {
     suite::decoder(&demask_own::STEADY).unwrap_or_else(|broken| panic!("{broken}"));
+    suite::decoder(&demask_own::CLEAR).unwrap_or_else(|broken| panic!("{broken}"));
     suite::cache(&demask_own::NEAR).unwrap_or_else(|broken| panic!("{broken}"));
 }
 

@@ -13,9 +13,9 @@ use demask_eval::{
     Record,
     report::{self, Format, Numbers, ReportError},
     run::{
-        AskOptions, Asking, Changes, Combination, DryRun, FileError, Happened, Item, MadeBy, Means, ModelSpec, Plan,
-        RowSpec, RunError, RunOptions, Runs, Spec, Store, StoreError, TaskSpec, about_model, configuration, needs,
-        outline, run, task, together,
+        AskOptions, Asking, Changes, Combination, DryRun, FileError, Happened, Item, MadeBy, Means, ModelSpec, Peaks,
+        Plan, RowSpec, RunError, RunOptions, Runs, Spec, Store, StoreError, TaskSpec, about_model, configuration,
+        needs, outline, run, task, together,
     },
 };
 use demask_settings::names::UnknownName;
@@ -285,10 +285,27 @@ impl Evaluation {
     }
 
     /// Returns the report of an evaluation that is over, in a form: `text`, `markdown`, `html`, `json`, `csv` or `latex`. The last two are
-    /// of one task, and may choose columns.
-    fn report(&self, py: Python<'_>, format: &str, task: Option<String>, columns: Vec<String>) -> PyResult<String> {
-        let written = self.over(|finished| written(&finished.numbers, format, task.as_deref(), &columns))?;
-        written.map_err(|error| error.raise(py))
+    /// of one task, and may choose columns. The others may compare every row with every other.
+    fn report(
+        &self,
+        py: Python<'_>,
+        format: &str,
+        task: Option<String>,
+        columns: Vec<String>,
+        pairs: bool,
+    ) -> PyResult<String> {
+        let made = self.over(|finished| {
+            if !pairs {
+                return written(&finished.numbers, format, task.as_deref(), &columns);
+            }
+            if TABLES.contains(&format) {
+                return Err(asking_error("`pairs` go with the forms text, markdown, html and json: omit them").into());
+            }
+            let evaluation = self.outline().evaluation(&finished.records, None, &Peaks::new());
+            let numbers = Numbers { pairs: report::pairs(&evaluation)?, ..finished.numbers.clone() };
+            written(&numbers, format, task.as_deref(), &columns)
+        })?;
+        made.map_err(|error| error.raise(py))
     }
 
     /// Returns the warnings about numbers that mislead, such as many cut answers.
@@ -449,10 +466,12 @@ fn gone() -> Failure {
 
 /// Forms of a report as one text.
 const FORMS: [&str; 6] = ["text", "markdown", "html", "json", "csv", "latex"];
+/// Those of them that are one task's table.
+const TABLES: [&str; 2] = ["csv", "latex"];
 
 /// Returns a report in a form; tables of a task may choose columns.
 fn written(numbers: &Numbers, form: &str, task: Option<&str>, columns: &[String]) -> Result<String, Failure> {
-    let is_table = ["csv", "latex"].contains(&form);
+    let is_table = TABLES.contains(&form);
     if !is_table && (task.is_some() || !columns.is_empty()) {
         return Err(asking_error("`task` and `columns` go with the forms csv and latex: omit them").into());
     }

@@ -1,7 +1,7 @@
 //! TOML whose values know their lines.
 
 use std::{
-    fmt,
+    fmt, io,
     path::{Path, PathBuf},
 };
 
@@ -13,18 +13,21 @@ use toml::{
 
 use crate::{SettingError, Settings, foreign, names::nearest};
 
-/// A line of a file.
+/// A line of a file, or the file as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The file.
     pub file: String,
-    /// Number of the line, from 1.
+    /// Number of the line, from 1; 0 for the whole file.
     pub line: usize,
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}, line {}", self.file, self.line)
+        match self.line {
+            0 => out.write_str(&self.file),
+            line => write!(out, "{}, line {line}", self.file),
+        }
     }
 }
 
@@ -55,6 +58,21 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
+    /// Returns an error of the file as a whole.
+    pub fn refused(&self, why: impl Into<String>) -> FileError {
+        self.place(0).refused(why)
+    }
+
+    /// Returns the error of a file that cannot be read.
+    pub fn unreadable(&self, error: &io::Error) -> FileError {
+        match error.kind() {
+            io::ErrorKind::NotFound => {
+                self.refused("there is no such file: check the path and the folder that you are in")
+            }
+            _ => self.refused(format!("the file cannot be read: {error}")),
+        }
+    }
+
     /// Reads the whole text.
     ///
     /// # Errors

@@ -66,7 +66,7 @@ pub fn run(settings: &Settings, args: &GenerateArgs) -> anyhow::Result<()> {
     }
     notes(model.info(), &request.options)
         .chain(seed)
-        .chain(like.and_then(|like| like.note()))
+        .chain(like.and_then(|like| like.note()).map(|note| format!("warning: {note}")))
         .for_each(|note| screen.remark(&note));
     if args.trace_predictions {
         answer.record();

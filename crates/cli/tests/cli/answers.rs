@@ -158,7 +158,11 @@ fn a_receipt_of_something_else_is_refused_in_one_line() {
     answer["receipt"]["version"] = "0.0.1".into();
     fs::write(&file, answer.to_string()).unwrap();
     let run = demask(&["generate", "hi", "--like", path]);
-    assert!(run.code == Some(0) && run.stderr.contains("the receipt is of demask 0.0.1, this is "), "{}", run.stderr);
+    assert!(
+        run.code == Some(0) && run.stderr.contains("warning: the receipt is of demask 0.0.1, this is "),
+        "{}",
+        run.stderr
+    );
 }
 
 #[test]

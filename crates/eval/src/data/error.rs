@@ -54,16 +54,16 @@ pub enum DataError {
         limit: u64,
     },
     /// An entry that lacks a field which the task needs.
-    #[error("{path}, entry {entry}: {field}; this is no file of {task}, or of another release of it")]
+    #[error("{path}, entry {entry}: {field}; {advice}")]
     Entry {
         /// File.
         path: String,
         /// Entry, from 1.
         entry: usize,
-        /// Task.
-        task: &'static str,
         /// The field.
         field: FieldError,
+        /// What to mend.
+        advice: String,
     },
     /// No problem has the requested subject.
     #[error("{task} has no problems about {subject:?}; it has: {known}")]

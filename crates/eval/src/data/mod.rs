@@ -15,7 +15,7 @@ pub use error::DataError;
 pub use exemplars::{Shots, shots};
 
 use crate::{
-    Gold, Problem,
+    FieldError, Gold, Problem,
     tasks::{DataFile, Dataset, Source, Task},
 };
 
@@ -105,8 +105,16 @@ fn problems_of_hub(
 
 /// The problems of a file's entries.
 fn problems_of(task: &Task, entries: &[Value], path: &str, subject: Option<&str>) -> Result<Vec<Problem>, DataError> {
+    let advice = |field: &FieldError| match (task.file, field) {
+        (None, _) => format!("this is no file of {}, or of another release of it", task.name),
+        (_, FieldError::Field { field, expected, found: "a number" }) if expected == "text" => {
+            format!("read a number by whole(\"{field}\") in [problem] of {}.toml", task.name)
+        }
+        _ => format!("mend the entry, or [problem] of {}.toml", task.name),
+    };
     let read = |(index, entry): (usize, &Value)| {
-        let refused = |field| DataError::Entry { path: path.to_owned(), entry: index + 1, task: task.name, field };
+        let refused =
+            |field| DataError::Entry { path: path.to_owned(), entry: index + 1, advice: advice(&field), field };
         let mut problem = task.read(entry, index).map_err(refused)?;
         if let (Some(subject), None) = (subject, &problem.subject) {
             problem.subject = Some(subject.to_owned());

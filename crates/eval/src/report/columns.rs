@@ -2,7 +2,7 @@
 
 use demask_figures::short;
 
-use super::{Faster, Summary, compare::NORMAL_95, published::written};
+use super::{Ends, Faster, Summary, compare::NORMAL_95, published::written};
 
 /// A column of a table.
 pub struct Column {
@@ -108,9 +108,14 @@ pub const MAIN: &[Column] = &[
             percent(row.calibration.as_ref().map(|found| found.mass))
         })
     },
-    column("s/item", "mean seconds of an item, prompt included; of items that share forwards, their shares", |row| {
-        short(row.seconds_per_item)
-    }),
+    column(
+        "s/item",
+        "mean seconds of an item, prompt included, with the 95 % interval over turns; of items that share forwards, their shares",
+        |row| match row.seconds_within {
+            Some(Ends { low, high }) => format!("{} ({} to {})", short(row.seconds_per_item), short(low), short(high)),
+            None => short(row.seconds_per_item),
+        },
+    ),
     Column {
         visible: |rows| rows.iter().any(|row| row.processor_per_item.is_some()),
         ..column("CPU s/item", "mean seconds of the processor for an item, over all threads", |row| {

@@ -41,6 +41,9 @@ pub fn report(numbers: &Numbers, figures: &[Figure], pictures: &[String]) -> Res
             sheet(&mut page, &one);
         }
     }
+    for warning in numbers.warnings() {
+        page.paragraph(&format!("Warning: {warning}."));
+    }
     let together = over_tasks(numbers);
     if !together.is_empty() {
         page.heading(2, "All tasks");

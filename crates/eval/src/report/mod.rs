@@ -22,6 +22,7 @@ pub mod readme;
 mod settings;
 mod sheets;
 mod summary;
+mod unmatched;
 
 use std::{
     collections::BTreeMap,
@@ -45,7 +46,7 @@ pub use calibration::{Bin, Calibration};
 pub(crate) use compare::NORMAL_95;
 #[cfg(test)]
 pub(crate) use compare::difference;
-pub use compare::{Difference, Faster};
+pub use compare::{Difference, Ends, Faster};
 pub use figures::figures;
 use figures::slug;
 pub use join::{JoinError, join};
@@ -56,6 +57,8 @@ pub use paper::{Column, Format, columns, table};
 pub use plain::plain;
 pub use published::{METRICS, Metric, Published};
 pub use summary::{Again, Summary, again, summarise};
+pub use unmatched::Unmatched;
+use unmatched::unmatched;
 
 /// Share of answers that may be cut before a report warns of it.
 const CUT_AT_MOST: f64 = 0.05;
@@ -107,6 +110,9 @@ pub struct Numbers {
     /// Baselines beside themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub again: Vec<Again>,
+    /// Tasks whose pattern of an answer never matched.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmatched: Vec<Unmatched>,
     /// Every row against every other, if that was wanted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pairs: Vec<Pair>,
@@ -163,7 +169,8 @@ impl Numbers {
         };
         let (model, device) = (all(|row| &row.model), all(|row| &row.device));
         let (heading, tasks, made) = (evaluation.heading.clone(), evaluation.tasks.clone(), evaluation.made.clone());
-        Ok(Self { heading, model, device, tasks, rows, again: again(evaluation)?, pairs: Vec::new(), made })
+        let (again, unmatched) = (again(evaluation)?, unmatched(evaluation));
+        Ok(Self { heading, model, device, tasks, rows, again, unmatched, pairs: Vec::new(), made })
     }
 
     /// Returns the numbers of an evaluation, with the extras that a report has besides its tables.
@@ -185,8 +192,8 @@ impl Numbers {
         self.rows.iter().filter(move |row| row.task == task.name)
     }
 
-    /// Returns warnings about numbers that mislead: rows with many cut answers, and baselines whose repeated items took
-    /// another time. Each warning ends with advice.
+    /// Returns warnings about numbers that mislead: tasks whose pattern never matched, rows with many cut answers, and baselines
+    /// whose repeated items took another time. Each warning ends with advice.
     pub fn warnings(&self) -> Vec<String> {
         let cut = self.rows.iter().filter(|row| row.cut > CUT_AT_MOST);
         let cut = cut.map(|row| {
@@ -205,7 +212,7 @@ impl Numbers {
                  unsteady, so take speed-ups within that for none, and repeat them on a quiet one"
             )
         });
-        cut.chain(unsteady).collect()
+        self.unmatched.iter().map(Unmatched::warning).chain(cut).chain(unsteady).collect()
     }
 
     /// Returns how much the times of baselines differ where they answer again; nothing where none does.

@@ -84,30 +84,38 @@ fn holm(ps: &[Option<f64>]) -> Vec<Option<f64>> {
 /// The pairs of a task as a table.
 pub fn sheet(pairs: &[&Pair]) -> Option<Sheet> {
     const HEADER: [&str; 9] =
-        ["run", "against", "items", "difference", "p", "p (Holm)", "fewer NFE", "fewer operations", "faster"];
-    let factor = |found: Option<Faster>| match found {
-        Some(Faster { ratio, low, high }) => {
-            format!("{} ({} to {})", times(Some(ratio)), bare(low), bare(high))
-        }
-        None => "–".to_owned(),
-    };
+        ["run", "against", "items", "difference", "p", "p (Holm)", "NFE", "operations", "seconds"];
     let cells = pairs.iter().map(|pair| {
         let Difference { mean, low, high, items, p, .. } = pair.difference;
         let difference = format!("{} ({} to {})", points(mean), points(low), points(high));
         let [p, corrected] = [p, pair.p_holm].map(optional);
-        let factors = [pair.nfe, pair.operations, pair.seconds].map(factor);
+        let factors = [(pair.nfe, FEWER), (pair.operations, FEWER), (pair.seconds, FASTER)];
+        let factors = factors.map(|(found, words)| factor(found, words));
         let words = [pair.run.clone(), pair.against.clone(), short(items as f64), difference, p, corrected];
         words.into_iter().chain(factors).collect()
     });
     let note = format!(
         "Points of accuracy above the other's on the items that both answered, with McNemar's p and the one after Holm's \
-         correction for the {} of this task. Factors are the other's NFE, operations and seconds by the run's, with 95 % \
+         correction for the {} of this task. NFE, operations and seconds are factors of the run beside the other, with 95 % \
          intervals over blocks of items: one around 1 tells no difference.",
         if pairs.len() == 1 { "1 pair".to_owned() } else { format!("{} pairs", pairs.len()) }
     );
     let header = HEADER.map(str::to_owned).to_vec();
     let cells = std::iter::once(header).chain(cells).collect();
     (!pairs.is_empty()).then_some(Sheet { title: "Pairs", note, cells })
+}
+
+/// Words after a factor: of a run that takes less than the other, and of one that takes more.
+type Words = [&'static str; 2];
+const FEWER: Words = ["fewer", "as many"];
+const FASTER: Words = ["as fast", "as slow"];
+
+/// Writes how many times less a run takes than the other, or how many times as much.
+fn factor(found: Option<Faster>, [less, more]: Words) -> String {
+    let Some(Faster { ratio, low, high }) = found else { return "–".to_owned() };
+    let (ratio, low, high, words) =
+        if ratio > 1.0 { (ratio, low, high, less) } else { (1.0 / ratio, 1.0 / high, 1.0 / low, more) };
+    format!("{} {words} ({} to {})", times(Some(ratio)), bare(low), bare(high))
 }
 
 fn bare(factor: f64) -> String {
@@ -117,6 +125,15 @@ fn bare(factor: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_factor_is_said_of_what_is_more() {
+        let of = |ratio, low, high, words| factor(Some(Faster { ratio, low, high }), words);
+        assert_eq!(of(2.5, 2.0, 3.0, FEWER), "2.50x fewer (2.00 to 3.00)");
+        assert_eq!(of(0.096, 0.08, 0.125, FEWER), "10.42x as many (8.00 to 12.50)");
+        assert_eq!(of(0.5, 0.4, 1.25, FASTER), "2.00x as slow (0.80 to 2.50)");
+        assert_eq!(factor(None, FASTER), "–");
+    }
 
     #[test]
     fn holms_correction_is_that_of_the_textbook() {

@@ -61,6 +61,8 @@ enum Content {
         /// Writes a number for a reader.
         written: fn(f64) -> String,
         better: Better,
+        /// Value of the baseline, of columns that compare with it: it has no cell there, and may be the best.
+        baseline: Option<f64>,
     },
 }
 
@@ -77,7 +79,11 @@ const fn words(name: &'static str, of: fn(&Summary) -> String) -> Column {
 }
 
 const fn number(name: &'static str, better: Better, value: fn(&Summary) -> Option<f64>) -> Column {
-    Column { name, head: name, content: Content::Number { value, interval: None, written: short, better } }
+    Column {
+        name,
+        head: name,
+        content: Content::Number { value, interval: None, written: short, better, baseline: None },
+    }
 }
 
 impl Column {
@@ -89,6 +95,13 @@ impl Column {
     const fn within(mut self, ends: fn(&Summary) -> Option<(f64, f64)>) -> Self {
         if let Content::Number { interval, .. } = &mut self.content {
             *interval = Some(ends);
+        }
+        self
+    }
+
+    const fn against(mut self, value: f64) -> Self {
+        if let Content::Number { baseline, .. } = &mut self.content {
+            *baseline = Some(value);
         }
         self
     }
@@ -118,9 +131,11 @@ const COLUMNS: &[Column] = &[
     number("difference", Better::More, |row| row.difference.map(|found| 100.0 * found.mean))
         .headed("difference (points)")
         .within(|row| row.difference.map(|found| (100.0 * found.low, 100.0 * found.high)))
+        .against(0.0)
         .written(|value| format!("{value:+.1}")),
     number("p", Better::Neither, |row| row.difference.and_then(|found| found.p)),
-    number("s/item", Better::Less, |row| Some(row.seconds_per_item)),
+    number("s/item", Better::Less, |row| Some(row.seconds_per_item))
+        .within(|row| row.seconds_within.map(|ends| (ends.low, ends.high))),
     number("CPU s/item", Better::Less, |row| row.processor_per_item),
     number("tokens/s", Better::More, |row| row.tokens_per_second),
     number("NFE", Better::Less, |row| Some(row.nfe)),
@@ -134,6 +149,7 @@ const COLUMNS: &[Column] = &[
         .written(|value| bytes(value as u64)),
     number("speed-up", Better::More, |row| row.compared().then_some(row.speed_up))
         .within(|row| row.faster.map(|faster| (faster.low, faster.high)))
+        .against(1.0)
         .written(|value| format!("{value:.2}")),
 ];
 
@@ -212,8 +228,9 @@ impl Column {
 
     /// Returns the rows that are the best, or no worse as far as the best one's interval tells: none where no number is better.
     fn best(&self, rows: &[&Summary]) -> Vec<bool> {
-        let Content::Number { written, better, .. } = self.content else { return vec![false; rows.len()] };
-        let values: Vec<Option<f64>> = rows.iter().map(|row| self.value(row)).collect();
+        let Content::Number { written, better, baseline, .. } = self.content else { return vec![false; rows.len()] };
+        let value = |row: &&Summary| self.value(row).or(baseline.filter(|_| !row.compared()));
+        let values: Vec<Option<f64>> = rows.iter().map(value).collect();
         let first = values.iter().flatten().next();
         let differ = values.iter().flatten().any(|value| Some(value) != first);
         let order = |place: &usize| values[*place].map(|value| if better == Better::Less { -value } else { value });
@@ -221,13 +238,14 @@ impl Column {
             .filter(|place| values[*place].is_some())
             .max_by(|a, b| order(a).unwrap_or(f64::NEG_INFINITY).total_cmp(&order(b).unwrap_or(f64::NEG_INFINITY)));
         let (Some(best), true) = (best, differ && better != Better::Neither) else { return vec![false; rows.len()] };
-        let ends = self.ends(rows[best]);
-        let is_best = |value: &Option<f64>| {
-            let Some(value) = *value else { return false };
-            let as_good = ends.is_some_and(|(low, high)| low <= value && value <= high);
-            as_good || Some(written(value)) == values[best].map(written)
+        let holds = |place: usize, value: f64| self.ends(rows[place]).map(|(low, high)| low <= value && value <= high);
+        let is_best = |place: usize| {
+            let (Some(value), Some(most)) = (values[place], values[best]) else { return false };
+            // The baseline has no interval: that of a row beside it tells.
+            let as_good = holds(best, value).or_else(|| holds(place, most)).unwrap_or(false);
+            as_good || written(value) == written(most)
         };
-        values.iter().map(is_best).collect()
+        (0..rows.len()).map(is_best).collect()
     }
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Calibration, Evaluation, Judged, ReportError, RunResult,
-    compare::{Difference, Faster, difference, faster, ratio, worths},
+    compare::{Difference, Ends, Faster, difference, faster, mean_within, ratio, worths},
     published::RATES,
 };
 use crate::{Record, run::Table};
@@ -66,6 +66,9 @@ pub struct Summary {
     pub standard_error: f64,
     /// Mean wall-clock seconds of an item.
     pub seconds_per_item: f64,
+    /// Their interval over turns; none where there are too few items.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_within: Option<Ends>,
     /// Decoded tokens of all items by the seconds of all items.
     pub tokens_per_second: Option<f64>,
     /// Mean function evaluations of an item, as the method's paper counts them.
@@ -423,6 +426,7 @@ impl<'a> TaskItems<'a> {
             valid: self.valid(),
             standard_error,
             seconds_per_item: seconds / runs,
+            seconds_within: mean_within(&self.seconds()),
             tokens_per_second: by_token(tokens).and_then(|tokens| ratio(tokens, seconds)),
             nfe: nfe / runs,
             tokens_per_nfe: by_token(tokens).and_then(|tokens| ratio(tokens, nfe)),

@@ -1,3 +1,5 @@
+mod unmatched;
+
 use demask_figures::{Content, Figure};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -202,7 +204,7 @@ On the items that both answered.
 * items: judged items
 * accuracy %: mean worth of answers, 1 where right, ± its standard error, sqrt(p (1 - p) / n) where none is right in part; where all or none is right, Wilson's 95 % interval
 * difference: points of accuracy above the baseline's on the same items, with the 95 % interval of matched pairs (Agresti and Min): an interval around 0 tells no difference
-* s/item: mean seconds of an item, prompt included; of items that share forwards, their shares
+* s/item: mean seconds of an item, prompt included, with the 95 % interval over turns; of items that share forwards, their shares
 * tokens/s: decoded tokens of all items by their seconds
 * NFE: mean forwards of an item, as the method's paper counts them
 * tokens/NFE: decoded tokens of all items by their forwards

@@ -92,6 +92,17 @@ pub enum StoreError {
         /// Present value.
         is: String,
     },
+    /// The file of a task, or its problems, changed since.
+    #[error(
+        "{} holds results of another run: {what} changed since they were made: take the change back, or name another `out`",
+        directory.display()
+    )]
+    Changed {
+        /// The directory.
+        directory: PathBuf,
+        /// What changed.
+        what: String,
+    },
     /// The directory was written by a version of the program that identified models and data in another way.
     #[error(
         "{} holds results of another version of demask ({CONFIGURATION} has version {found}, expected {VERSION}): \
@@ -137,7 +148,7 @@ pub enum StoreError {
 impl StoreError {
     /// Reports whether the call itself was wrong (exit code 2), not its execution (exit code 1).
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Another { .. } | Self::Version { .. } | Self::Unknown { .. })
+        matches!(self, Self::Another { .. } | Self::Changed { .. } | Self::Version { .. } | Self::Unknown { .. })
     }
 }
 
@@ -449,12 +460,27 @@ fn settle(
     }
     let (earlier, peaks) = take_made(&mut was);
     if let Some(differing) = difference(&grown(&was, configuration), &through_text(configuration)) {
-        return Err(another(differing));
+        let changed = changed(&was, configuration, &differing.0);
+        let changed = changed.map(|what| StoreError::Changed { directory: directory.to_owned(), what });
+        return Err(changed.unwrap_or_else(|| another(differing)));
     }
     if let Some((field, was, is)) = earlier.as_ref().zip(made).and_then(|(was, is)| was.difference(is)) {
         return Err(another((field.to_owned(), was, is)));
     }
     Ok((earlier, peaks))
+}
+
+/// Says what changed where a field has a fingerprint of it, which tells people nothing: a user's file of a task, or problems.
+fn changed(was: &Map<String, Value>, is: &Map<String, Value>, field: &str) -> Option<String> {
+    let (name, part) = field.strip_prefix("tasks.")?.rsplit_once('.')?;
+    let [was, is] = [was, is].map(|all| all.get("tasks").and_then(|tasks| tasks.get(name)));
+    let (was, is) = (was?, is?);
+    // Another file of the task may read other problems of the same data.
+    let is_file = ["file", "data"].contains(&part) && was["file"].is_string() && is["file"] != was["file"];
+    match is["task"].as_str() {
+        Some(task) if is_file => Some(format!("{task}.toml, the file of task {name},")),
+        _ => (part == "data").then(|| format!("the problems of task {name}")),
+    }
 }
 
 /// Names of the tables that may grow between two calls of a run: tasks, rows, tasks of rows.
@@ -589,6 +615,26 @@ mod tests {
         fs::remove_file(directory.path().join(CONFIGURATION)).unwrap();
         let unknown = "D holds results.jsonl without run.json: name another `out`";
         assert_eq!(refused(directory.path(), &configuration(0)), unknown);
+    }
+
+    #[test]
+    fn a_changed_task_is_told_in_words() {
+        let directory = tempfile::tempdir().unwrap();
+        let with = |data: &str, file: &str| {
+            Map::from_iter([("tasks".to_owned(), json!({"own, 1.5": {"task": "own", "data": data, "file": file}}))])
+        };
+        let mut store = Store::open(directory.path(), &with("a", "b"), None).unwrap();
+        store.add(record(0)).unwrap();
+        drop(store);
+        let told = |what: &str| {
+            format!(
+                "D holds results of another run: {what} changed since they were made: take the change back, or name another `out`"
+            )
+        };
+        let file = told("own.toml, the file of task own, 1.5,");
+        assert_eq!(refused(directory.path(), &with("a", "c")), file);
+        assert_eq!(refused(directory.path(), &with("d", "c")), file);
+        assert_eq!(refused(directory.path(), &with("d", "b")), told("the problems of task own, 1.5"));
     }
 
     #[test]

@@ -72,11 +72,11 @@ pub(super) fn built_in(name: &str, text: &str) -> Result<&'static Task, FileErro
 /// # Errors
 /// If the file cannot be read, or says what cannot be meant: with its line.
 pub(crate) fn read(path: &Path) -> Result<&'static Task, FileError> {
-    let refused = |told: String| Reader { path, text: "" }.place(1).refused(told);
-    let text = demask::plain::read(path).map_err(|error| refused(format!("the file cannot be read: {error}")))?;
+    let file = Reader { path, text: "" };
+    let text = demask::plain::read(path).map_err(|error| file.unreadable(&error))?;
     let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     if find(&name).is_some() {
-        return Err(refused(format!("{name} is the name of a task of the program: call the file otherwise")));
+        return Err(file.refused(format!("{name} is the name of a task of the program: call the file otherwise")));
     }
     let fingerprint = demask::fingerprint::fingerprint([text.as_bytes()]);
     Draft::read(Reader { path, text: &text }, &name, Some(fingerprint))
@@ -235,6 +235,10 @@ impl Draft<'_> {
         let base = table.get("extends").map(|entry| self.extended_style(entry, before)).transpose()?;
         let base = base.as_ref();
         let words = |key, of: Option<Words>| self.words(&table, key, of.map(Words::source), &[]);
+        let shots = count(&table, "shots")?.or(base.map(|base| base.shots)).unwrap_or_default();
+        let solve = base.and_then(|base| base.solve);
+        // Only exemplars have an answer.
+        let needs_solve = shots > 0 || solve.is_some() || table.get("solve").is_some();
         let rule = rule(&table, base.map(|base| base.rule))?;
         Ok(Style {
             name: leak(entry.key.clone()),
@@ -242,9 +246,9 @@ impl Draft<'_> {
             form: form(&table, base.map(|base| base.form))?,
             head: self.words(&table, "head", base.map(|base| base.head.source()).or(Some("")), &[])?,
             ask: words("ask", base.map(|base| base.ask))?,
-            solve: words("solve", base.map(|base| base.solve))?,
+            solve: needs_solve.then(|| words("solve", solve)).transpose()?,
             stop: texts(&table, "stop")?.or(base.map(|base| base.stop)).unwrap_or_default(),
-            shots: count(&table, "shots")?.or(base.map(|base| base.shots)).unwrap_or_default(),
+            shots,
             rule,
             pattern: pattern(&table, rule)?.or(base.and_then(|base| base.pattern)),
             scope: self.scope,

@@ -29,8 +29,8 @@ pub struct Style {
     pub(super) head: Words,
     /// The problem.
     pub(super) ask: Words,
-    /// Answer of an exemplar.
-    pub(super) solve: Words,
+    /// Answer of an exemplar; none where prompts have no exemplars.
+    pub(super) solve: Option<Words>,
     /// Texts that end an answer.
     pub stop: &'static [&'static str],
     /// Exemplars in the prompt if nobody says how many.
@@ -107,9 +107,12 @@ impl Style {
     /// Answer of a problem that is an exemplar.
     ///
     /// # Errors
-    /// If the words cannot be made of it.
+    /// If the words cannot be made of it, or the style has none.
     pub fn solve(&self, problem: &Problem) -> Result<String, WordsError> {
-        self.solve.of(&self.scope.of(problem), &problem.id)
+        let detail =
+            || format!("style {} has no solve, the answer of an exemplar: use `shots` 0, or add it", self.name);
+        let missing = || WordsError { name: "solve", problem: problem.id.clone(), detail: detail() };
+        self.solve.ok_or_else(missing)?.of(&self.scope.of(problem), &problem.id)
     }
 }
 

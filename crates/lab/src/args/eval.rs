@@ -117,13 +117,13 @@ pub struct ReportArgs {
     /// Results directories of eval
     #[arg(value_name = "DIR")]
     pub directories: Vec<Path>,
-    /// Directory for the report
+    /// Directory for the report [default: none, the table is printed alone]
     #[arg(long, value_name = "DIR")]
-    pub out: Path,
+    pub out: Option<Path>,
     /// The row that all others are compared with [default: each directory's own]
     #[arg(long, value_name = "NAME")]
     pub baseline: Option<String>,
-    /// Write each task's table into tables/ as well, in these forms: csv, latex
+    /// Write each task's table into tables/ as well, in these forms: csv, latex. Without --out, print it in one of them
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub format: Vec<String>,
     /// Columns of those tables, by their names in the report [default: the usual ones]

@@ -10,23 +10,35 @@ pub fn run(settings: &Settings, args: &ReportArgs) -> anyhow::Result<()> {
     if args.directories.is_empty() {
         return Err(usage("no directory given: name some that eval wrote with --out"));
     }
-    if args.directories.contains(&args.out) {
-        return Err(usage(format!("{} holds results: name another --out for the report", args.out.display())));
+    if let Some(out) = args.out.as_ref().filter(|out| args.directories.contains(out)) {
+        return Err(usage(format!("{} holds results: name another --out for the report", out.display())));
     }
     let extras = extras(args)?;
+    if args.out.is_none() && (extras.formats.len() > 1 || settings.screen.json && !extras.formats.is_empty()) {
+        return Err(usage("several forms of the tables, and no directory for them: give one --format, or --out DIR"));
+    }
     let evaluation = join(&args.directories, args.baseline.as_deref())?;
     if evaluation.runs.iter().all(|run| run.records.is_empty()) {
         return Err(anyhow!(
             "no item is answered in any of these directories: run eval again, it goes on where it ended"
         ));
     }
-    report::write(&args.out, &evaluation, &extras)?;
+    if let Some(out) = &args.out {
+        report::write(out, &evaluation, &extras)?;
+    }
     let numbers = Numbers::with(&evaluation, &extras)?;
     if settings.screen.json {
         return output::json(&numbers);
     }
+    if let (None, Some(&format)) = (&args.out, extras.formats.first()) {
+        let tables: Vec<String> =
+            numbers.tasks.iter().map(|task| report::table(format, &numbers, task, &extras.columns)).collect();
+        return Ok(output::text(&tables.join("\n"))?);
+    }
     output::text(&report::plain(&numbers))?;
-    settings.screen.remark(&format!("{} has the tables and pictures", args.out.join("report.html").display()));
+    if let Some(out) = &args.out {
+        settings.screen.remark(&format!("{} has the tables and pictures", out.join("report.html").display()));
+    }
     Ok(())
 }
 

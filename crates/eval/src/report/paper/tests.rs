@@ -86,10 +86,26 @@ fn a_latex_table_can_be_set_and_its_best_are_bold() {
     assert_eq!(rows[1][1], "\\textbf{80.0} {\\scriptsize [71.1, 86.7]}");
     assert!(rows[2][1].starts_with("\\textbf{77.0}") && rows[3][1].starts_with("40.0 "), "{rows:?}");
     assert_eq!((rows[1][2].as_str(), rows[1][5].as_str()), ("--", "--"));
-    assert_eq!(rows[2][2], "$-$3.1 {\\scriptsize [$-$7.0, +0.8]}");
+    // The baseline's is 0, which lies within the interval.
+    assert_eq!(rows[2][2], "\\textbf{$-$3.1} {\\scriptsize [$-$7.0, +0.8]}");
     assert_eq!([&rows[1][4], &rows[2][4], &rows[3][4]], ["64", "\\textbf{20}", "64"]);
     assert_eq!(rows[2][0], "threshold:tau=0.9 \\& \\{x\\}");
     assert_eq!(rows[3][0], "C\\# \\textbackslash{} 5\\textasciicircum{}2 \\textasciitilde{} \\$");
+}
+
+#[test]
+fn the_best_speed_up_is_bold_where_it_is_the_only_one() {
+    let (mut numbers, task) = numbers();
+    let speed_ups = |numbers: &Numbers| {
+        let rows = parsed(&table(Format::Latex, numbers, &task, &columns(&["speed-up".to_owned()]).unwrap()));
+        rows.concat()
+    };
+    numbers.rows.truncate(2);
+    assert_eq!(speed_ups(&numbers), ["speed-up", "--", "\\textbf{2.00} {\\scriptsize [1.50, 2.50]}"]);
+    // Slower than the baseline, which is the best then.
+    numbers.rows[1].speed_up = 0.5;
+    numbers.rows[1].faster = Some(Faster { ratio: 0.5, low: 0.4, high: 0.6 });
+    assert_eq!(speed_ups(&numbers)[2], "0.50 {\\scriptsize [0.40, 0.60]}");
 }
 
 #[test]

@@ -51,11 +51,11 @@ impl Spec {
     /// # Errors
     /// If the file cannot be read, or says what cannot be meant: with its line.
     pub fn read(path: &Path, model: Option<&str>) -> Result<Self, FileError> {
-        let refused = |told: String| Reader { path, text: "" }.place(1).refused(told);
+        let file = Reader { path, text: "" };
         if let Some(name) = recipes::named(path) {
-            return Recipe::find(name).map_err(|error| refused(error.to_string()))?.spec(model);
+            return Recipe::find(name).map_err(|error| file.refused(error.to_string()))?.spec(model);
         }
-        let text = demask::plain::read(path).map_err(|error| refused(format!("the file cannot be read: {error}")))?;
+        let text = demask::plain::read(path).map_err(|error| file.unreadable(&error))?;
         Self::parse(path, &text, model)
     }
 

@@ -187,7 +187,7 @@ fn what_cannot_be_meant_is_told_with_its_line() {
     assert_eq!(refused(""), "x.toml, line 1: no [[task]]: expected at least one");
     assert_eq!(refused("[[task]]\ntask = \"wordmath\"\n"), "x.toml, line 1: no [[row]]: expected at least one");
     let nothing = Spec::read(Path::new("nowhere.toml"), None).unwrap_err().to_string();
-    assert!(nothing.starts_with("nowhere.toml, line 1: the file cannot be read: No such file"), "{nothing}");
+    assert!(nothing.starts_with("nowhere.toml: there is no such file: check the path"), "{nothing}");
     let found = refused("[[row]]\nname = \"a\"\n[[task]]\ntask = \"wordmaths\"\n");
     assert!(found.starts_with("x.toml, line 4: unknown task \"wordmaths\", did you mean \"wordmath\"?"), "{found}");
 }
