@@ -6,8 +6,6 @@
 //! block has one scale: `scale * (2^15 + integer) - scale * (2^15 + middle)` is exact before it is rounded, for a scale has
 //! eleven bits.
 
-#![expect(clippy::cast_ptr_alignment, reason = "panels begin on cache lines; elements follow each other")]
-
 use std::{
     arch::x86_64::{
         __m512, __m512bh, __m512i, _mm512_castsi512_ps, _mm512_cvtne2ps_pbh, _mm512_fmsub_ps, _mm512_loadu_si512,

@@ -13,7 +13,7 @@ use crate::language::Language;
 
 /// The language of all texts, over tokens of which many have the same text.
 pub(super) fn all() -> Language {
-    let text = |token: usize| [token % 2, token / 2 % 2][..1 + token / 4 % 2].to_vec();
+    let text = |token: usize| [token % 2, token / 2 % 2][..=token / 4 % 2].to_vec();
     let texts: Vec<Vec<usize>> = (0..VOCAB).map(text).collect();
     Language { texts: [texts.clone(), texts], ..Language::all(VOCAB) }
 }
