@@ -144,8 +144,13 @@ impl Show {
         Ok(())
     }
 
-    /// Says that an answer was cut by its length, unless it was asked to be.
+    /// Says that an answer was cut, unless it was asked to fill its length, and what of a schema was not understood.
     fn tell_cut(&self, answer: &Generation) {
+        let form = answer.receipt.decoding.constraint.as_ref();
+        for part in form.map(|form| &form.source.ignored).into_iter().flatten() {
+            let (place, what) = part.split_once(": ").unwrap_or(("#", part));
+            self.screen.remark(&format!("note: {what} at {place} of the JSON schema is unknown and changes nothing"));
+        }
         if let Some(more) = answer.receipt.more.as_ref().filter(|_| !self.fills) {
             self.screen.remark(&in_flags(&command(), more));
         }

@@ -115,7 +115,7 @@ pub(crate) fn impossible(tokens: usize, needed: Option<u32>) -> OptionsError {
             "no text of the constraint can be written in the model's tokens: check its characters".to_owned()
         }
         Some(needed) => format!(
-            "the shortest text of the constraint takes {needed} tokens, and there is room for {tokens}: ask for more tokens"
+            "the shortest text of the constraint takes {needed} tokens, and there is room for {tokens}: ask for {needed} or more"
         ),
         None => {
             format!("no text of the constraint takes up the {tokens} tokens that there are: ask for another length")

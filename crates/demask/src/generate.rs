@@ -76,10 +76,12 @@ impl ModelInfo {
             .keeps_logprobs()
             .then(|| answer.map(|position| TokenLogprob::of(session, position as Position)).collect());
         let decoding = session.receipt();
-        let more = if decoding.out_of_memory {
-            Some("the memory for more K/V has run out: free memory, or let fewer requests run at a time".to_owned())
-        } else {
-            more.filter(|_| output.finish == Finish::Length)
+        let more = match (decoding.out_of_memory, decoding.given_up) {
+            (true, _) => {
+                Some("the memory for more K/V has run out: free memory, or let fewer requests run at a time".to_owned())
+            }
+            (false, Some(_)) => Some("the deadline ended the answer: raise `deadline_ms`, or omit it".to_owned()),
+            (false, None) => more.filter(|_| output.finish == Finish::Length),
         };
         let seconds = |network: usize| spent.networks.get(network).map_or(0.0, Duration::as_secs_f64);
         let machine = self.machine.get();

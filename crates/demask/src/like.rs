@@ -51,7 +51,9 @@ pub enum NotAlike {
         found: String,
     },
     /// A field that receipts of this version have.
-    #[error("the receipt has no field {field}, which demask {VERSION} reads: make the answer again with this version")]
+    #[error(
+        "the receipt has no field {field}, which demask {VERSION} reads: expected what `generate --json` of this version prints"
+    )]
     Missing {
         /// The field.
         field: &'static str,

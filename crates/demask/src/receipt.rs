@@ -24,7 +24,7 @@ pub struct Receipt {
     /// Options of the answer that the other fields do not have, each with its value: with these fields enough to decode alike.
     /// `steps` is among them only where a number was set.
     pub settings: Options,
-    /// How to get a longer answer, if this one was cut by its length; names of options stand in backticks.
+    /// How to get a longer answer, if its length, a deadline or memory cut this one; names of options stand in backticks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub more: Option<String>,
     /// Reason why the method wins little on this model, if it is one that it was not trained for, or why a canvas of this length

@@ -172,6 +172,9 @@ fn a_deadline_leaves_a_whole_answer_where_one_is_asked_for() {
     let inner = text.strip_prefix("xxx").and_then(|text| text.strip_suffix('y')).unwrap_or_else(|| panic!("{text}"));
     assert!((200..=400).contains(&inner.len()) && inner.bytes().all(|byte| byte.is_ascii_digit()), "{text}");
     assert_eq!(whole.receipt.decoding.given_up, Some(0), "the deadline came first, and nothing is left open");
+    let receipt = &whole.receipt;
+    assert_eq!(receipt.decoding.exactness.name(), "approximate", "the reference did not write what completes it");
+    assert_eq!(receipt.more.as_deref(), Some("the deadline ended the answer: raise `deadline_ms`, or omit it"));
     assert_eq!(cut("settled").finish, demask::Finish::Deadline);
 }
 
@@ -230,7 +233,7 @@ fn structure_s16_what_cannot_be_held_to_is_refused_before_any_forward() {
         (json!({"constraint_confidence": "allowed"}), "without `regex`"),
         (json!({"constraint_forced": "text"}), "without `regex`"),
         (json!({"bad_words": [""]}), "`bad_words`"),
-        (json!({"choice": ["ab"], "bad_words": ["b"]}), "allows no text"),
+        (json!({"choice": ["ab"], "bad_words": ["b"]}), "no text fits the form"),
     ] {
         let options = options("static", "none", &asked);
         let error = model.generate_with(QUESTION, &options).unwrap_err();

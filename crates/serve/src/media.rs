@@ -45,12 +45,12 @@ pub fn foreign(head: &Parts) -> Option<String> {
 /// Names the form of a body as the reason of a refusal, where the body is none that is read.
 pub fn blame(refusal: Refusal, foreign: Option<String>, body: &[u8]) -> Refusal {
     let empty = body.iter().all(u8::is_ascii_whitespace);
-    let readable = || std::str::from_utf8(body).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
-    match foreign {
-        Some(told) if refusal.param.is_none() && !empty && !readable() => Refusal::media(format!(
-            "content-type is {told} and the body is no JSON: expected application/json in UTF-8"
+    let Some(told) = foreign.filter(|_| refusal.param.is_none() && !empty) else { return refusal };
+    match serde_json::from_slice::<IgnoredAny>(body) {
+        Err(error) => Refusal::media(format!(
+            "content-type is {told} and the body is no JSON ({error}): expected application/json in UTF-8"
         )),
-        _ => refusal,
+        Ok(_) => refusal,
     }
 }
 

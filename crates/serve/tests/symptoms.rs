@@ -125,7 +125,7 @@ fn a_body_in_another_form_is_refused_by_the_header_that_says_so() {
     let latin = [br#"{"prompt": ""#.as_slice(), b"\xf6", br#"", "max_tokens": 1}"#].concat();
     let gzip = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03";
     let form = b"--x\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\na\r\n--x--\r\n";
-    let cases: [(&str, &str, &[u8], u16); 13] = [
+    let cases: [(&str, &str, &[u8], u16); 14] = [
         ("content-encoding", "gzip", gzip, 415),
         ("content-encoding", "br", body.as_bytes(), 415),
         ("content-encoding", "identity", body.as_bytes(), 200),
@@ -137,6 +137,7 @@ fn a_body_in_another_form_is_refused_by_the_header_that_says_so() {
         ("content-type", "application/json; charset=iso-8859-1", body.as_bytes(), 200),
         // What curl sends if nobody says otherwise.
         ("content-type", "application/x-www-form-urlencoded", body.as_bytes(), 200),
+        ("content-type", "application/x-www-form-urlencoded", b"{\"prompt\": \"1\",}", 415),
         ("content-type", "application/vnd.api+json", body.as_bytes(), 200),
         ("content-type", "application/json", b"{", 400),
         ("accept", "text/html", body.as_bytes(), 200),

@@ -232,6 +232,7 @@ fn whole_text(args: &GenerateArgs, screen: Screen) -> anyhow::Result<String> {
             }
             text
         }
+        (Some(text), None) if text.is_empty() => return Err(usage("the prompt is empty: expected a text")),
         (Some(text), None) => text.clone(),
         (None, None) => {
             let none = "no prompt: give it as an argument, with --prompt-file FILE (-: standard input) or with --prompt-tokens 1,2,3";

@@ -6,6 +6,17 @@ use serde_json::Value;
 
 use crate::harness::{Run, command, demask, demask_with_input, project, questions, refused};
 
+/// A schema's unknown keyword is no keyword that holds: a slip of the pen must be seen.
+#[test]
+fn an_unknown_keyword_of_a_schema_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let schema = folder.path().join("schema.json");
+    fs::write(&schema, r#"{"type": "integer", "minimun": 0, "maximum": 9}"#).unwrap();
+    let run = demask(&["generate", "--json-schema", schema.to_str().unwrap(), "Ada has 3 pears. How many pears?"]);
+    let note = "note: minimun at # of the JSON schema is unknown and changes nothing\n";
+    assert!(run.code == Some(0) && run.stderr.contains(note), "{}", run.stderr);
+}
+
 #[test]
 fn a_temperature_without_a_seed_draws_one_and_says_which() {
     let generate = |more: &[&str]| demask(&[&["generate", "Hello?", "--temperature", "1.5"], more].concat());

@@ -175,6 +175,7 @@ fn prompts_that_are_none_or_two() {
         2,
         "no prompt: give it as an argument, with --prompt-file FILE (-: standard input) or with --prompt-tokens 1,2,3",
     );
+    refused(&demask(&["generate", ""]), 2, "the prompt is empty: expected a text");
     generate_refused(
         &["--prompt-file", "x", "--prompt-tokens", "1"],
         "found prompts in the argument and in --prompt-file and in --prompt-tokens, expected one: omit the others",

@@ -39,7 +39,7 @@ pub enum ConstraintError {
         reason: String,
     },
     /// No text is in the language.
-    #[error("the constraint allows no text{}: expected at least one", .path.as_ref().map_or(String::new(), |path| format!(" (nothing is valid at {path})")))]
+    #[error("no text fits the form{}: expected at least one", .path.as_ref().map_or(String::new(), |path| format!(" (nothing is valid at {path})")))]
     Empty {
         /// The part of a schema that allows nothing, if it is one.
         path: Option<String>,

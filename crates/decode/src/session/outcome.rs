@@ -164,7 +164,8 @@ impl Session {
 
     /// Returns the exactness that the answer may claim.
     pub fn exactness(&self) -> Exactness {
-        if self.options.rule.is_some() {
+        // What a deadline completes is no decoder's choice.
+        if self.options.rule.is_some() || self.ending.is_completed() {
             return Exactness::Approximate;
         }
         let SessionOptions { decoder, cache, temperature, constraint, .. } = &self.options;

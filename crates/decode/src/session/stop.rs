@@ -72,6 +72,11 @@ impl Ending {
         self.given_up
     }
 
+    /// Returns whether the response was completed when its time was over.
+    pub(super) fn is_completed(&self) -> bool {
+        self.given_up == Some(GivenUp::Deadline) && self.is_complete
+    }
+
     /// Number of leading tokens of the response that can no longer change and belong to the answer.
     pub(super) fn settled(&self, canvas: &Canvas, layout: &Layout) -> usize {
         let final_tokens = canvas.first_open().saturating_sub(layout.response());

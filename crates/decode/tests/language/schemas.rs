@@ -148,7 +148,7 @@ fn references_come_back_so_often() {
     let endless = r##"{"type":"object","properties":{"next":{"$ref":"#"}},"required":["next"]}"##;
     assert_eq!(
         refusal(endless),
-        "the constraint allows no text (nothing is valid at #/properties/next): expected at least one"
+        "no text fits the form (nothing is valid at #/properties/next): expected at least one"
     );
 }
 
@@ -185,7 +185,7 @@ fn structure_s16_refusals_name_the_keyword_and_its_place() {
         ("{".to_owned(), "the JSON schema is not readable: EOF"),
         (r#"{"a":1,"a":2}"#.to_owned(), "the JSON schema is not readable: the key \"a\" is there twice"),
         ("7".to_owned(), "the JSON schema's value at # is no schema"),
-        ("false".to_owned(), "the constraint allows no text (nothing is valid at #)"),
+        ("false".to_owned(), "no text fits the form (nothing is valid at #)"),
     ];
     for (schema, expected) in cases {
         let message = refusal(&schema);

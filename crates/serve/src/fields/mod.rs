@@ -302,8 +302,8 @@ impl<'l> Fields<'l> {
         let known: Vec<&str> = self.fields().flat_map(table::names).collect();
         let advice = foreign::setting(name).map_or_else(
             || {
-                let near = nearest(name, &known).map(|near| format!(", did you mean `{near}`?"));
-                near.unwrap_or_default() + ": omit it"
+                let near = nearest(name, &known).map(|near| format!(", did you mean `{near}`?: rename or omit it"));
+                near.unwrap_or_else(|| ": omit it".into())
             },
             |foreign| format!(", {foreign}"),
         );

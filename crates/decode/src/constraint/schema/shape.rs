@@ -210,7 +210,9 @@ impl<'a> Shape<'a> {
         let count = || value.count().ok_or_else(|| wrong("a whole number that is not negative"));
         let about = match keyword {
             "type" => {
-                let types = types(value).ok_or_else(|| wrong("a type's name, or a list of them"))?;
+                let types = types(value).ok_or_else(|| {
+                    wrong("object, array, string, number, integer, boolean or null, or a list of them")
+                })?;
                 self.limit(types);
                 0
             }
