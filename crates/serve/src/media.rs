@@ -46,7 +46,8 @@ pub fn foreign(head: &Parts) -> Option<String> {
 pub fn blame(refusal: Refusal, foreign: Option<String>, body: &[u8]) -> Refusal {
     let empty = body.iter().all(u8::is_ascii_whitespace);
     let Some(told) = foreign.filter(|_| refusal.param.is_none() && !empty) else { return refusal };
-    match serde_json::from_slice::<IgnoredAny>(body) {
+    let read = std::str::from_utf8(body).map_err(|error| error.to_string());
+    match read.and_then(|text| serde_json::from_str::<IgnoredAny>(text).map_err(|error| error.to_string())) {
         Err(error) => Refusal::media(format!(
             "content-type is {told} and the body is no JSON ({error}): expected application/json in UTF-8"
         )),
