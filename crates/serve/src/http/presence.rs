@@ -78,6 +78,8 @@ pub struct Present {
     ended: Option<Pin<Box<Sleep>>>,
     /// Looks at a body that was not complete.
     looks: usize,
+    /// Records whether an end between two requests was seen: a request that was read just before it is begun by then.
+    seen: bool,
     /// Records whether the client was asked about this request.
     asked: bool,
     /// Records whether something waits to be taken by the reader: then a write of it will tell.
@@ -87,12 +89,19 @@ pub struct Present {
 impl Present {
     /// Takes the socket, and the state of its connection.
     pub fn new(stream: TcpStream, presence: Arc<Presence>) -> Self {
-        Self { stream, presence, ended: None, looks: 0, asked: false, blocked: false }
+        Self { stream, presence, ended: None, looks: 0, seen: false, asked: false, blocked: false }
     }
 
     /// Decides what becomes of an end: nothing, as long as a request is under way whose client may be there.
     fn poll_ended(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self { stream, presence, ended, looks, asked, blocked } = self;
+        let Self { stream, presence, ended, looks, seen, asked, blocked } = self;
+        // The head and the body are read before the request begins, and so is an end that came with them.
+        let between = presence.stage() == Stage::Between;
+        if between && !std::mem::replace(seen, between) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        *seen = between;
         let moment = ended.get_or_insert_with(|| Box::pin(sleep(MOMENT)));
         while presence.stage() != Stage::Between || *blocked {
             ready!(moment.as_mut().poll(context));
