@@ -234,7 +234,8 @@ class Receipt(_Receipt, total=False):
     """Methods, counts, time and memory of one answer."""
 
     more: str
-    """How to get a longer answer, if this one was cut by its length; names of options stand in backticks."""
+    """How to get a longer answer, if its length, a deadline or memory cut this one; names of options stand in
+    backticks."""
     note: str
     """Reason why the method wins little on this model, if it is one that it was not trained for, or why a canvas of
     this length may have a wrong answer."""
