@@ -5,7 +5,8 @@
     python bench/run.py rivals file=FILE.gguf llama=/tmp/llama/build/bin/libllama.so
 
 Needs a C++ compiler and PyPI, and takes some minutes. Words after the folder go to CMake: `-DGGML_NATIVE=OFF -DGGML_AVX512=ON
--DGGML_AVX512_VNNI=ON -DGGML_AVX512_BF16=ON` leave out AMX, for example. A second call goes on where the first ended.
+-DGGML_AVX512_VBMI=ON -DGGML_AVX512_VNNI=ON -DGGML_AVX512_BF16=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON`
+leave out AMX, for example. A second call goes on where the first ended.
 """
 
 import subprocess
