@@ -466,7 +466,7 @@ fn gone() -> Failure {
 
 /// Forms of a report as one text.
 const FORMS: [&str; 6] = ["text", "markdown", "html", "json", "csv", "latex"];
-/// Those of them that are one task's table.
+/// Formats that write the table of one task.
 const TABLES: [&str; 2] = ["csv", "latex"];
 
 /// Returns a report in a form; tables of a task may choose columns.

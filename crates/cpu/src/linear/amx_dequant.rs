@@ -47,7 +47,7 @@ pub(super) struct InPairs<C> {
     /// A panel's part.
     integers: *const u8,
     scales: [__m512; 2],
-    /// What products are taken away from, scales of the second half of the inputs, or minima.
+    /// Numbers that are taken away from products, scales of the second half of the inputs, or minima.
     second: [__m512; 2],
     code: PhantomData<C>,
 }

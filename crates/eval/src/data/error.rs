@@ -62,7 +62,7 @@ pub enum DataError {
         entry: usize,
         /// The field.
         field: FieldError,
-        /// What to mend.
+        /// Advice on the file.
         advice: String,
     },
     /// No problem has the requested subject.

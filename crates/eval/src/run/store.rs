@@ -100,7 +100,7 @@ pub enum StoreError {
     Changed {
         /// The directory.
         directory: PathBuf,
-        /// What changed.
+        /// The change, in words.
         what: String,
     },
     /// The directory was written by a version of the program that identified models and data in another way.
@@ -470,7 +470,7 @@ fn settle(
     Ok((earlier, peaks))
 }
 
-/// Says what changed where a field has a fingerprint of it, which tells people nothing: a user's file of a task, or problems.
+/// Names a changed file of a task, or changed problems: a field has only their fingerprints, which tell people nothing.
 fn changed(was: &Map<String, Value>, is: &Map<String, Value>, field: &str) -> Option<String> {
     let (name, part) = field.strip_prefix("tasks.")?.rsplit_once('.')?;
     let [was, is] = [was, is].map(|all| all.get("tasks").and_then(|tasks| tasks.get(name)));

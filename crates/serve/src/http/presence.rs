@@ -97,11 +97,12 @@ impl Present {
         let Self { stream, presence, ended, looks, seen, asked, blocked } = self;
         // The head and the body are read before the request begins, and so is an end that came with them.
         let between = presence.stage() == Stage::Between;
-        if between && !std::mem::replace(seen, between) {
+        let is_first = between && !*seen;
+        *seen = between;
+        if is_first {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        *seen = between;
         let moment = ended.get_or_insert_with(|| Box::pin(sleep(MOMENT)));
         while presence.stage() != Stage::Between || *blocked {
             ready!(moment.as_mut().poll(context));
