@@ -67,15 +67,13 @@ impl<C: Code> Dequant<__m512> for InPairs<C> {
 
     #[inline(always)]
     unsafe fn new(pair: Pair<*const u8>, part: usize, panel: usize) -> Self {
-        let coding = C::CODING;
         // SAFETY: the caller vouches for the processor and the part.
         unsafe {
-            let head = pair.start.add(coding.block_offset(part));
-            let part = pair.start.add(coding.part_offset(part));
+            let [head, part, integers] = pair.places::<C>(part, panel);
             let [scales, second] = factors::<C>(head, part, panel);
             let second = if Self::AT_ONCE { _mm512_mul_ps(scales, _mm512_set1_ps(Self::MIDDLE)) } else { second };
             Self {
-                integers: part.add(coding.scale_bytes() + panel * coding.panel_bytes()),
+                integers,
                 scales: [in_turns::<0>(scales), in_turns::<1>(scales)],
                 second: [in_turns::<0>(second), in_turns::<1>(second)],
                 code: PhantomData,

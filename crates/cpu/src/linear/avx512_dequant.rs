@@ -309,9 +309,7 @@ impl<C: Code, const ROUND: bool> Dequant<__m512> for Integers<C, ROUND> {
         let coding = C::CODING;
         // SAFETY: the caller vouches for the processor and the part.
         unsafe {
-            let head = pair.start.add(coding.block_offset(part));
-            let part = pair.start.add(coding.part_offset(part));
-            let upper = part.add(coding.scale_bytes() + panel * coding.panel_bytes());
+            let [head, part, upper] = pair.places::<C>(part, panel);
             let [scales, second] = factors::<C>(head, part, panel);
             Self {
                 lower: upper.add(coding.upper_bytes()),

@@ -36,6 +36,23 @@ pub(super) struct Pair<P> {
     pub(super) stride: usize,
 }
 
+impl Pair<*const u8> {
+    /// Places of part `part`'s block and of the part, and of the integers of panel `panel` in it.
+    ///
+    /// # Safety
+    /// The pair has the part, in blocks of the coding.
+    #[inline(always)]
+    pub(super) unsafe fn places<C: Code>(self, part: usize, panel: usize) -> [*const u8; 3] {
+        let coding = C::CODING;
+        // SAFETY: the caller vouches for the part.
+        unsafe {
+            let head = self.start.add(coding.block_offset(part));
+            let part = self.start.add(coding.part_offset(part));
+            [head, part, part.add(coding.scale_bytes() + panel * coding.panel_bytes())]
+        }
+    }
+}
+
 /// One panel's weights of a part of [`INPUTS`] inputs, on their way to products: vectors `V` of sixteen outputs.
 pub(super) trait Dequant<V> {
     /// Bytes from the start of a pair of panels to a part.

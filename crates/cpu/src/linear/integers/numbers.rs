@@ -49,12 +49,9 @@ impl<C: Code, R: Read> Dequant<[f32; PANEL]> for Numbers<C, R> {
 
     #[inline(always)]
     unsafe fn new(pair: Pair<*const u8>, part: usize, panel: usize) -> Self {
-        let coding = C::CODING;
         // SAFETY: the caller vouches for the part.
         unsafe {
-            let head = pair.start.add(coding.block_offset(part));
-            let part = pair.start.add(coding.part_offset(part));
-            let integers = part.add(coding.scale_bytes() + panel * coding.panel_bytes());
+            let [head, part, integers] = pair.places::<C>(part, panel);
             Self { factors: R::factors::<C>(head, part, panel), integers, code: PhantomData }
         }
     }
