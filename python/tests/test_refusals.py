@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import demask
@@ -117,7 +118,6 @@ CASES: list[tuple[Call, type[Exception], str]] = [
     (lambda e: e.hidden([1], -1), IndexError, "expected one from 0 to 5"),
     # Models.
     (lambda e: demask.load("/nowhere"), demask.errors.ModelError, 'no model at "/nowhere"'),
-    (lambda e: demask.load("/tmp"), demask.errors.ModelError, "config.json"),
     (lambda e: demask.demo(guide="/nowhere"), demask.errors.ModelError, "nowhere"),
 ]
 
@@ -127,6 +127,11 @@ def test_what_is_wrong_is_told_in_one_line(engine: demask.Model, call: Call, kin
     with pytest.raises(kind, match=told) as error:
         call(engine)
     assert type(error.value).__module__ in ("builtins", "demask.errors") and "\n" not in str(error.value)
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(demask.errors.ModelError, match=r"config\.json"):
+        demask.load(str(tmp_path))
 
 
 def test_exceptions_are_one_tree_and_pickle() -> None:
