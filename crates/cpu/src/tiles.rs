@@ -1,8 +1,8 @@
 //! Tile instructions: products of 16 rows times 16 columns in one instruction, over 32 numbers of bf16.
 //!
-//! A product is one block of assembly, which names all tiles as overwritten: none holds anything from one block to the
-//! next. What stays is their configuration, of which the compiler knows nothing; the system saves it, and the tiles, with
-//! the rest of a thread's registers.
+//! A product is one block of assembly, or a few with other work between its steps. From one block to the next tiles keep their
+//! configuration, and sums where steps are apart. The compiler knows nothing of either, and has no use for tiles of its own;
+//! the system saves them with the rest of a thread's registers.
 
 use std::{arch::asm, marker::PhantomData, mem::offset_of};
 
@@ -223,6 +223,108 @@ impl TileUnit {
     }
 }
 
+/// A step of products whose sums stay in their tiles from one block of assembly to the next.
+macro_rules! step {
+    ($step:expr, [$($tall:tt)?]) => {{
+        let Step { input, input_stride, weight, weight_right } = $step;
+        asm!(
+            "tileloadd tmm4, [{input} + {input_stride}*1]",
+            "tileloadd tmm6, [{weight} + {row}*1]",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tileloadd tmm7, [{right} + {row}*1]",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            products!(@ [$($tall)?] concat!(
+                "tileloadd tmm5, [{below} + {input_stride}*1]\n",
+                "tdpbf16ps tmm2, tmm5, tmm6\ntdpbf16ps tmm3, tmm5, tmm7",
+            )),
+            "/* {below} */",
+            input = in(reg) input,
+            input_stride = in(reg) input_stride,
+            below = in(reg) input.wrapping_add(ROWS * input_stride),
+            weight = in(reg) weight,
+            right = in(reg) weight.wrapping_add(weight_right),
+            row = in(reg) ROW_BYTES,
+            options(nostack, preserves_flags),
+        );
+    }};
+}
+
+/// Operands of a step of products.
+#[derive(Clone, Copy)]
+pub(crate) struct Step {
+    /// The first tile of inputs.
+    pub(crate) input: *const u8,
+    /// Bytes from row to row of inputs.
+    pub(crate) input_stride: usize,
+    /// The first tile of weights, its rows one after the other.
+    pub(crate) weight: *const u8,
+    /// Bytes from the first tile of weights to the second.
+    pub(crate) weight_right: usize,
+}
+
+/// Products whose sums stay in tiles between steps, so that other instructions run at the same time. The compiler uses no tile
+/// of its own: between a unit's blocks of assembly nothing changes one.
+#[expect(clippy::unused_self, reason = "a unit is the proof that tiles are configured")]
+impl TileUnit {
+    /// Sets all sums to 0.
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        // SAFETY: a unit exists only where tile instructions may be executed.
+        unsafe {
+            asm!(
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                options(nomem, nostack, preserves_flags),
+            );
+        }
+    }
+
+    /// Adds the products of one step to the sums of one or two tiles of rows.
+    ///
+    /// # Safety
+    /// 16 rows of 64 bytes are readable at each of the operands' places, 32 rows of inputs if `tall`.
+    #[inline(always)]
+    pub(crate) unsafe fn step(&mut self, tall: bool, operands: Step) {
+        // SAFETY: tiles are configured as long as the unit lives; the caller vouches for the memory.
+        unsafe {
+            if tall {
+                step!(operands, [tall]);
+            } else {
+                step!(operands, []);
+            }
+        }
+    }
+
+    /// Stores the sums of one or two tiles of rows, `stride` bytes from row to row.
+    ///
+    /// # Safety
+    /// 16 rows of 128 bytes are the caller's at `sums`, 32 if `tall`.
+    #[inline(always)]
+    pub(crate) unsafe fn store(&mut self, tall: bool, sums: *mut u8, stride: usize) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            asm!(
+                "tilestored [{sums} + {stride}*1], tmm0",
+                "tilestored [{sums} + {stride}*1 + 64], tmm1",
+                sums = in(reg) sums,
+                stride = in(reg) stride,
+                options(nostack, preserves_flags),
+            );
+            if tall {
+                asm!(
+                    "tilestored [{sums} + {stride}*1], tmm2",
+                    "tilestored [{sums} + {stride}*1 + 64], tmm3",
+                    sums = in(reg) sums.wrapping_add(ROWS * stride),
+                    stride = in(reg) stride,
+                    options(nostack, preserves_flags),
+                );
+            }
+        }
+    }
+}
+
 impl Drop for TileUnit {
     fn drop(&mut self) {
         // SAFETY: a unit exists only where tile instructions may be executed. Releasing lets the system leave the
@@ -325,6 +427,48 @@ mod tests {
             let words = words();
             // SAFETY: the tier was just found.
             assert_eq!(unsafe { results(&words) }, expected(&words));
+        }
+    }
+
+    /// Sums of two steps that stay in tiles between them: of one tile of rows, and of two.
+    #[test]
+    fn sums_stay_from_step_to_step() {
+        const RIGHT: usize = 2 * ROWS * WORDS;
+        if !testable().iter().any(|isa| isa.has(Tier::Amx)) {
+            return;
+        }
+        let words = words();
+        let place = |word: usize| words[word..].as_ptr().cast::<u8>();
+        let tile = |start: usize, stride: usize| -> Tile {
+            std::array::from_fn(|row| words[start + row * stride..][..WORDS].try_into().unwrap())
+        };
+        for tall in [false, true] {
+            let rows = if tall { 2 * ROWS } else { ROWS };
+            let mut out = vec![7u32; rows * 2 * WORDS];
+            let mut expected = vec![[[0; WORDS]; ROWS]; rows / ROWS * 2];
+            // SAFETY: the tier was just found; six tiles of words are enough for two of inputs and four of weights.
+            let mut unit = unsafe { TileUnit::configure() };
+            unit.clear();
+            for step in 0..2 {
+                let (input, weight) = (step * WORDS, 5 * ROWS * STRIDE / 8 + step * ROWS * WORDS);
+                let [operand, panels] = [input, weight].map(place);
+                // SAFETY: as above.
+                unsafe {
+                    let operands =
+                        Step { input: operand, input_stride: STRIDE, weight: panels, weight_right: 4 * RIGHT };
+                    unit.step(tall, operands);
+                }
+                for (index, sums) in expected.iter_mut().enumerate() {
+                    let rows = tile(input + index / 2 * ROWS * STRIDE / 4, STRIDE / 4);
+                    add_products(sums, &rows, &tile(weight + index % 2 * RIGHT, WORDS), (ROWS, WORDS));
+                }
+            }
+            // SAFETY: as above; `out` has as many rows.
+            unsafe { unit.store(tall, out.as_mut_ptr().cast(), 2 * ROW_BYTES) };
+            for (row, found) in out.chunks(2 * WORDS).enumerate() {
+                let [left, right] = [0, 1].map(|column| expected[row / ROWS * 2 + column][row % ROWS]);
+                assert_eq!(found, [left, right].concat(), "row {row} of {rows}");
+            }
         }
     }
 

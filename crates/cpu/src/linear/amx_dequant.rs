@@ -13,18 +13,95 @@ use std::{
         _mm512_storeu_si512, _mm512_sub_ps,
     },
     marker::PhantomData,
+    mem::MaybeUninit,
 };
 
 use super::{
     amx,
     avx512_dequant::{factors, fetch_ahead},
     int8::{QUAD, QUAD_BYTES, QUADS},
-    integers::{Code, INPUTS, avx512::quad_of},
-    packed::PANEL,
-    unpacked::{Dequant, Pair, unpacks},
+    integers::{Code, Coding, INPUTS, avx512::quad_of, codings},
+    kernel::{Block, Kernel},
+    packed::{GROUP, PANEL},
+    unpacked::{self, Dequant, Pair, unpacks},
 };
+use crate::tiles::{ROW_BYTES, ROWS, Step, TileUnit};
 
 unpacks!(Amx: amx::BF16, __m512, InPairs<C>, store, "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi");
+
+/// Kernels for all codings.
+pub(super) const KERNELS: [Kernel; Coding::ALL.len()] = codings!(streaming, "amx_bf16");
+
+/// The kernel for weights of a coding, which unpacks while it multiplies where rows are few.
+const fn streaming<C: Code>(name: &'static str) -> Kernel {
+    Kernel { accumulate: accumulate::<InPairs<C>>, ..unpacked::kernel::<Amx, C>(name) }
+}
+
+/// # Safety
+/// As [`Kernel::accumulate`].
+unsafe fn accumulate<D: Dequant<__m512>>(block: &Block) {
+    // SAFETY: the caller vouches for processor and block.
+    unsafe {
+        match block.rows {
+            ..=ROWS if block.fresh => unpack_while_multiplying::<D, false>(block),
+            ..=TALL if block.fresh => unpack_while_multiplying::<D, true>(block),
+            ..=FEW_ROWS => unpacked::accumulate_parts::<Amx, D>(block, MOST / 2),
+            _ => unpacked::accumulate_parts::<Amx, D>(block, MOST),
+        }
+    }
+}
+
+/// Rows of two tiles.
+const TALL: usize = 2 * ROWS;
+/// Parts that are unpacked before rows beyond two tiles meet them: a whole block of the depth of tile products.
+const MOST: usize = unpacked::MOST_BYTES / amx::BF16.weight.group_bytes(INPUTS);
+/// Rows that meet half as many at a time, so that these and their inputs are in the first-level cache together.
+const FEW_ROWS: usize = 64;
+/// Parts between one's unpacking and its products: by then its bytes have reached the first-level cache.
+const BETWEEN: usize = 2;
+/// Bytes of a part of one panel.
+const PART_BYTES: usize = INPUTS * PANEL * size_of::<u16>();
+
+/// Unpacked parts of two panels, of which the oldest makes room for the next.
+#[repr(align(64))]
+struct Ring([MaybeUninit<[u8; GROUP * PART_BYTES]>; 2 * BETWEEN]);
+
+/// Multiplies one or two tiles of rows with parts of panels while later parts are unpacked: the tile unit and the vector
+/// units work at the same time.
+///
+/// # Safety
+/// As [`Kernel::accumulate`], of a fresh block of at most 16 rows, or 32 if `IS_TALL`.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
+unsafe fn unpack_while_multiplying<D: Dequant<__m512>, const IS_TALL: bool>(block: &Block) {
+    let mut ring = Ring([MaybeUninit::uninit(); 2 * BETWEEN]);
+    let ring = ring.0.as_mut_ptr().cast::<u8>();
+    let place = |index: usize| Pair {
+        start: ring.wrapping_add(index % (2 * BETWEEN) * GROUP * PART_BYTES),
+        stride: PART_BYTES,
+    };
+    let parts = block.depth / INPUTS;
+    // SAFETY: the caller vouches for the processor and the block, whose depth is a multiple of 32 and whose rows are whole
+    // tiles. A part is unpacked before its step, and stays until its place in the ring comes again.
+    unsafe {
+        let mut unit = TileUnit::configure();
+        for group in 0..block.groups {
+            let part = block.part(0, block.rows, group);
+            let pair = Pair { start: part.weight, stride: block.panel_stride };
+            unit.clear();
+            for index in 0..parts + BETWEEN {
+                if let Some(index) = index.checked_sub(BETWEEN) {
+                    let Pair { start: weight, stride: weight_right } = place(index);
+                    let input = block.input.add(index * ROW_BYTES);
+                    unit.step(IS_TALL, Step { input, input_stride: block.input_stride, weight, weight_right });
+                }
+                if index < parts {
+                    unpacked::unpack::<Amx, D>(pair, index..index + 1, place(index));
+                }
+            }
+            unit.store(IS_TALL, part.sums.cast(), part.sums_stride * size_of::<f32>());
+        }
+    }
+}
 
 /// The number to which bytes are added: its bits 8 to 15 count units.
 const LARGE: f32 = 32_768.0;

@@ -91,7 +91,7 @@ static OWN: &[&[Kernel]] = &[
     &codings!(unpacking::<avx512_dequant::Exact>, "avx512_f32"),
     &avx512_dequant::ROUNDED,
     &avx512_dequant::PAIRS,
-    &codings!(unpacking::<amx_dequant::Amx>, "amx_bf16"),
+    &amx_dequant::KERNELS,
     &integers::avx2::KERNELS,
     &integers::avxvnni::EMULATED,
     &integers::avxvnni::DOTS,

@@ -20,12 +20,12 @@ use crate::tiles::ROWS_AHEAD;
 /// Bytes of two unpacked panels: three quarters of a 32 KiB first-level cache, so that blocks of the depth that are half
 /// as deep again as usual are unpacked at once.
 pub(super) const PANEL_BYTES: usize = 24 << 10;
-/// The same where the first-level cache has 48 KiB: a whole block of the depth of tile products.
-const WIDE_PANEL_BYTES: usize = 32 << 10;
+/// The same where the first-level cache has 48 KiB.
+pub(super) const MOST_BYTES: usize = 32 << 10;
 
 /// Two unpacked panels, on the stack of their thread.
 #[repr(align(64))]
-struct Panels(MaybeUninit<[u8; WIDE_PANEL_BYTES]>);
+struct Panels(MaybeUninit<[u8; MOST_BYTES]>);
 
 /// Two panels.
 #[derive(Clone, Copy)]
@@ -113,9 +113,17 @@ pub(super) const fn kernel<U: Unpack, C: Code>(name: &'static str) -> Kernel {
 /// # Safety
 /// As [`Kernel::accumulate`].
 pub(super) unsafe fn accumulate<U: Unpack, D: Dequant<U::Vector>>(block: &Block) {
+    // SAFETY: the caller's promise.
+    unsafe { accumulate_parts::<U, D>(block, PANEL_BYTES / U::KERNEL.weight.group_bytes(INPUTS)) }
+}
+
+/// The same, so many parts at a time.
+///
+/// # Safety
+/// As [`Kernel::accumulate`]. So many parts fit into [`MOST_BYTES`].
+pub(super) unsafe fn accumulate_parts<U: Unpack, D: Dequant<U::Vector>>(block: &Block, most: usize) {
     let mut panels = Panels(MaybeUninit::uninit());
-    let wide = U::KERNEL.begins_at_zero();
-    let most = if wide { WIDE_PANEL_BYTES } else { PANEL_BYTES } / U::KERNEL.weight.group_bytes(INPUTS);
+    debug_assert!(most * U::KERNEL.weight.group_bytes(INPUTS) <= MOST_BYTES);
     let panels = Pair { start: panels.0.as_mut_ptr().cast::<u8>(), stride: U::KERNEL.weight.offset(most * INPUTS) };
     let parts = block.depth / INPUTS;
     for group in 0..block.groups {
