@@ -6,7 +6,7 @@ use std::sync::Arc;
 use demask_step::{Predictions, TokenId, TokenScore};
 
 use super::tokens::{State, TokenAutomaton};
-use crate::distribution::better;
+use crate::{distribution::better, guide::Text};
 
 /// A guide's row: the token that it predicts, its probability, and the scores of the tokens that it was asked about.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -45,9 +45,9 @@ impl Ranks {
         Self { automaton, ends, in_holes, live: Vec::new(), marked: None }
     }
 
-    /// Reads the row after a text in the guide's own tokens: its best token and its ranks are among live ones. A token that
+    /// Reads the row after a text: its best token and its ranks are among live ones. A token that
     /// is not live keeps its rank among all, and so does every token after a text that no text of the language begins with.
-    pub(crate) fn read(&mut self, text: &[TokenId], (logits, asked): (&[f32], &[TokenId]), row: &mut GuideRow) {
+    pub(crate) fn read(&mut self, text: Text<'_>, (logits, asked): (&[f32], &[TokenId]), row: &mut GuideRow) {
         let likeliest = row.token.and_then(|token| logits.get(token as usize)).filter(|logit| logit.is_finite());
         let (Some(&likeliest), Some(state)) = (likeliest, self.after(text)) else { return };
         self.mark(state);
@@ -68,9 +68,13 @@ impl Ranks {
     }
 
     /// Returns the state after a text; none if no text of the language begins so.
-    fn after(&self, text: &[TokenId]) -> Option<State> {
-        let start = self.automaton.start(self.in_holes);
-        text.iter().try_fold(start, |state, &token| self.automaton.next(state, token))
+    fn after(&self, text: Text<'_>) -> Option<State> {
+        let (automaton, start) = (&self.automaton, self.automaton.start(self.in_holes));
+        match text {
+            Text::Tokens(tokens) => tokens.iter().try_fold(start, |state, &token| automaton.next(state, token)),
+            Text::Bytes([]) => Some(start),
+            Text::Bytes(bytes) => automaton.bytes().run(automaton.bytes().start(), bytes),
+        }
     }
 
     /// Marks the tokens that are live in a state.

@@ -14,7 +14,7 @@ use crate::{choices, constraint::TokenAutomaton, facts::ModelFacts};
 pub(crate) use reader::Reader;
 pub use rule::Agreement;
 pub(crate) use rule::Rule;
-pub(crate) use trial::{Judge, Trial, Trials};
+pub(crate) use trial::{Judge, Text, Trial, Trials};
 
 /// Facts about a guide that a session must know.
 #[derive(Debug, Clone, PartialEq)]

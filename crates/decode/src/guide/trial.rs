@@ -53,6 +53,14 @@ impl Trial {
     }
 }
 
+/// A text that the guide has read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Text<'a> {
+    /// The guide's tokens, which are the canvas's.
+    Tokens(&'a [TokenId]),
+    Bytes(&'a [u8]),
+}
+
 /// Makes trials.
 #[derive(Debug)]
 pub(crate) struct Trials {
@@ -67,6 +75,8 @@ pub(crate) struct Trials {
     translator: Option<Arc<dyn Translator>>,
     bytes: Vec<u8>,
     encoded: Vec<(TokenId, usize)>,
+    /// [`Alignment::Bytes`]: the first byte of each position of the response up to the last draft.
+    offsets: Vec<usize>,
     /// [`Alignment::Bytes`]: where the drafts' bytes lie.
     spans: Vec<(usize, usize)>,
 }
@@ -84,6 +94,7 @@ impl Trials {
             translator: text.map(|text| Arc::clone(&text.translator)),
             bytes: Vec::new(),
             encoded: Vec::new(),
+            offsets: Vec::new(),
             spans: Vec::new(),
         }
     }
@@ -104,12 +115,17 @@ impl Trials {
         self.alignment == Alignment::Ids
     }
 
-    /// Returns where the text that a constraint speaks of starts among a trial's tokens; `start` is its place in the
-    /// canvas. None for text in holes in the guide's own tokens, which may reach into the text around.
-    pub(crate) fn text_start(&self, start: usize) -> Option<usize> {
+    /// Returns the text before a trial's token, from the place `start` of the canvas on. None if the token begins before
+    /// `start`, as one may that reaches into a hole.
+    pub(crate) fn text_before<'a>(&'a self, trial: &'a Trial, start: usize, token: usize) -> Option<Text<'a>> {
         match self.alignment {
-            Alignment::Ids => Some(start),
-            Alignment::Bytes => (start == self.response).then_some(self.prompt.len()),
+            Alignment::Ids => trial.ids.get(start..token).map(Text::Tokens),
+            Alignment::Bytes => {
+                let lengths = self.encoded.get(..token.checked_sub(self.prompt.len())?)?;
+                let before = lengths.iter().map(|encoded| encoded.1).sum();
+                let start = *self.offsets.get(start.checked_sub(self.response)?)?;
+                self.bytes.get(start..before).map(Text::Bytes)
+            }
         }
     }
 
@@ -203,10 +219,12 @@ impl Trials {
     /// Lays the response's bytes out up to the last draft or the first that ends the text; `true` if one does.
     fn lay_out(&mut self, translator: &dyn Translator, canvas: &Canvas, drafts: &[Commit]) -> bool {
         self.bytes.clear();
+        self.offsets.clear();
         self.spans.clear();
         let mut drafts = drafts.iter().peekable();
         for (position, &standing) in (0..).zip(canvas.tokens()).skip(self.response) {
             let Some(&next) = drafts.peek() else { break };
+            self.offsets.push(self.bytes.len());
             if next.position != position {
                 translator.bytes(standing, &mut self.bytes);
                 continue;

@@ -399,13 +399,13 @@ impl Judging {
         }
         let place = self.drafts.get(self.accepted()).map(|draft| draft.position as usize);
         let start = answer.constraint.zip(place).and_then(|(constraint, position)| constraint.start_of(position));
-        let start = start.and_then(|start| self.trials.text_start(start));
-        let (Some(ranks), Some(start)) = (&mut self.ranks, start) else { return };
+        let token = self.trial.first + self.stood;
+        let text = start.and_then(|start| self.trials.text_before(&self.trial, start, token));
+        let (Some(ranks), Some(text)) = (&mut self.ranks, text) else { return };
         let vocab = predictions.logits.len() / predictions.tokens.len().max(1);
         let logits = predictions.logits.get(index * vocab..(index + 1) * vocab);
         let asked = request.ask.score.get(index * width..(index + 1) * width);
-        let text = self.trial.ids.get(start..self.trial.first + self.stood);
-        if let (Some(logits), Some(asked), Some(text)) = (logits, asked, text) {
+        if let (Some(logits), Some(asked)) = (logits, asked) {
             ranks.read(text, (logits, asked), &mut self.row);
         }
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use demask_decode::{
-    Event, GuideOptions, Session, SessionOptions,
+    CanvasSpec, Event, GuideOptions, Session, SessionOptions,
     constraint::{
         ByteAutomaton, Constraint, Ends, Language, Limits, Role, Source, TokenAutomaton, TokenConstraint, Vocabulary,
     },
@@ -134,6 +134,25 @@ fn structure_s10_a_guide_of_other_tokens_ranks_what_fits() {
     assert_eq!((stood[0], own[0]), (0, 6));
     let (stood, own) = run(&[6, 1, 0, GUIDE_END], true);
     assert_eq!((stood[0], own[0]), (0, 1));
+}
+
+/// Worked out by hand. The model fills the first hole with `abc`, and the guide likes `d` best everywhere. In the second hole `abc` is its best that
+/// fits, too. After a given `a` its `abc` begins before the hole, where no form holds, so what it likes best counts.
+#[test]
+fn structure_s10_a_guide_of_other_tokens_is_held_in_each_hole() {
+    let run = |given: TokenId, drafts: [TokenId; 3]| {
+        let mut options = held("guided", "[ab][bc][cd]", 6, foreign(VOCAB), Limits::default());
+        let tokens = [&[8, 8][..], &[MASK_ID; 3], &[given], &[MASK_ID; 3]].concat();
+        options.canvas = CanvasSpec::Infill { tokens };
+        let model = |_: &[TokenId], position: u32| {
+            first(&[[0, 1, 2, 0, drafts[0], drafts[1], drafts[2]][position as usize - 2]])
+        };
+        let (events, session) = events(options, model, |_| first(&[6, 0, 1, 2]));
+        assert_eq!(session.canvas()[6..], drafts);
+        judged(&events).0
+    };
+    assert_eq!(run(3, [0, 1, 2]), [6]);
+    assert_eq!(run(0, [1, 2, 2])[0], 3);
 }
 
 /// A guide of the model's own tokens, whose token is taken where it agrees with none: the best that fits, or the model's if
