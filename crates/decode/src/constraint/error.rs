@@ -44,6 +44,9 @@ pub enum ConstraintError {
         /// The part of a schema that allows nothing, if it is one.
         path: Option<String>,
     },
+    /// The empty text is the only one in the language.
+    #[error("the form has the empty text alone, which is no answer: expected a text")]
+    OnlyEmpty,
     /// The automaton would be larger than automata may be.
     #[error("the constraint needs more than {limit} {unit}: make it smaller, or its repetitions shorter")]
     TooLarge {

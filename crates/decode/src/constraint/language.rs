@@ -215,6 +215,9 @@ impl Constraint {
             dfa = dfa.combine(Operation::Without, &having(&self.without, grammar, fuel)?, fuel)?;
         }
         let automaton = ByteAutomaton::from_table(&dfa).ok_or(ConstraintError::Empty { path: None })?;
+        if (0..=255).all(|byte| automaton.next(automaton.start(), byte).is_none()) {
+            return Err(ConstraintError::OnlyEmpty);
+        }
         let differences =
             |of: Vec<(String, String)>| of.into_iter().map(|(path, what)| Difference { path, what }).collect();
         Ok(Compiled {
