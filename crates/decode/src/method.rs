@@ -93,6 +93,8 @@ pub struct DecoderTraits {
     pub foresees: bool,
     /// Steps over all blocks, if its parameters name them.
     pub steps: Option<usize>,
+    /// Records whether it commits by confidence alone, so that a number of steps and a schedule change nothing.
+    pub ignores_steps: bool,
     /// Use of a guide; none if it has none.
     pub guide: Option<GuideUse>,
     /// Distribution that its confidences and entropies are read from, if it compares them with numbers of its own; none: the

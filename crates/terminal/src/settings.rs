@@ -266,7 +266,16 @@ pub fn notes(info: &ModelInfo, options: &Options) -> impl Iterator<Item = String
     let decoder = options.decoder.as_ref().map_or("", |decoder| decoder.name());
     let long = options.gen_length.and_then(|length| info.long_canvas(length));
     let long = long.map(|note| note.replace("`gen_length`", "--gen-length").replace("`max_tokens`", "--max-tokens"));
-    [long, info.untrained_masks(decoder)].into_iter().flatten().map(|note| format!("note: {note}"))
+    let notes = [long, info.untrained_masks(decoder), without_steps(options)];
+    notes.into_iter().flatten().map(|note| format!("note: {note}"))
+}
+
+/// Says that steps or a schedule change nothing, where a decoder takes tokens by their confidence alone.
+fn without_steps(options: &Options) -> Option<String> {
+    let decoder = options.decoder.as_ref().filter(|decoder| decoder.traits().ignores_steps)?;
+    let flags = [("--steps", options.steps.is_some()), ("--schedule", options.schedule.is_some())];
+    let (flag, _) = flags.into_iter().find(|(_, given)| *given)?;
+    Some(format!("{flag} changes nothing beside --decoder {}, which takes tokens by their confidence", decoder.name()))
 }
 
 /// Refuses log-probabilities where nothing shows them.

@@ -151,6 +151,22 @@ fn a_receipt_tells_how_its_answer_was_decoded() {
 }
 
 #[test]
+fn steps_that_change_nothing_are_named() {
+    let note = |flags: &[&str]| {
+        let run = demask(&[&["generate", "hi", "--max-tokens", "4"], flags].concat());
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        run.stderr.lines().find(|line| line.contains("changes nothing")).map(str::to_owned)
+    };
+    let told = |flag: &str| {
+        Some(format!("note: {flag} changes nothing beside --decoder threshold, which takes tokens by their confidence"))
+    };
+    assert_eq!(note(&["--decoder", "threshold", "--steps", "8"]), told("--steps"));
+    assert_eq!(note(&["--decoder", "threshold", "--schedule", "linear"]), told("--schedule"));
+    assert_eq!(note(&["--decoder", "threshold:tau=0.9,quota", "--steps", "8"]), None);
+    assert_eq!(note(&["--steps", "8"]), None);
+}
+
+#[test]
 fn a_receipt_of_something_else_is_refused_in_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("receipt.json");
@@ -165,7 +181,7 @@ fn a_receipt_of_something_else_is_refused_in_one_line() {
     };
     let told = "error: the receipt is of the model demo-llada, and demo-dream is here: name that one";
     refused(&answer.to_string(), &["--model", &dream], told);
-    refused("{}", &[], "the receipt has no field settings, which demask ");
+    refused("{}", &[], "there is no receipt: found JSON of another kind, expected what generate --json prints");
     answer["receipt"]["version"] = "0.0.1".into();
     fs::write(&file, answer.to_string()).unwrap();
     let run = demask(&["generate", "hi", "--like", path]);

@@ -47,7 +47,13 @@ impl DecoderKind for Edit {
     fn traits(&self) -> DecoderTraits {
         let revises = Some(self.post + usize::from(self.confirm));
         let confidence = Some(self.confidence.into());
-        DecoderTraits { promise: Promise::Official, confidence, revises, ..DecoderTraits::default() }
+        DecoderTraits {
+            promise: Promise::Official,
+            confidence,
+            ignores_steps: true,
+            revises,
+            ..DecoderTraits::default()
+        }
     }
 
     fn check(&self, setup: &Setup<'_>) -> Result<(), OptionsError> {

@@ -47,7 +47,8 @@ impl DecoderKind for EntropyBounded {
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal, MaskKind::Context];
 
     fn traits(&self) -> DecoderTraits {
-        DecoderTraits { confidence: Some(self.confidence.into()), ..DecoderTraits::default() }
+        let confidence = Some(self.confidence.into());
+        DecoderTraits { confidence, ignores_steps: self.rule == EntropyRule::Sdar, ..DecoderTraits::default() }
     }
 }
 

@@ -42,7 +42,8 @@ impl DecoderKind for Factor {
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal, MaskKind::Context];
 
     fn traits(&self) -> DecoderTraits {
-        DecoderTraits { confidence: Some(self.confidence.into()), ..DecoderTraits::default() }
+        let confidence = Some(self.confidence.into());
+        DecoderTraits { confidence, ignores_steps: true, ..DecoderTraits::default() }
     }
 }
 

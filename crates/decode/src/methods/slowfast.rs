@@ -52,7 +52,8 @@ impl DecoderKind for SlowFast {
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full];
 
     fn traits(&self) -> DecoderTraits {
-        DecoderTraits { confidence: Some(self.confidence.into()), ..DecoderTraits::default() }
+        let confidence = Some(self.confidence.into());
+        DecoderTraits { confidence, ignores_steps: true, ..DecoderTraits::default() }
     }
 }
 

@@ -37,7 +37,8 @@ impl DecoderKind for Threshold {
     const ATTENTION: &'static [MaskKind] = &[MaskKind::Full, MaskKind::BlockCausal, MaskKind::Context];
 
     fn traits(&self) -> DecoderTraits {
-        DecoderTraits { confidence: Some(self.confidence.into()), ..DecoderTraits::default() }
+        let confidence = Some(self.confidence.into());
+        DecoderTraits { confidence, ignores_steps: !(self.quota || self.cap), ..DecoderTraits::default() }
     }
 }
 
