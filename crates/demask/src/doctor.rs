@@ -43,7 +43,7 @@ pub struct Doctor {
 pub struct Fits {
     /// Format of the weights.
     pub quantize: String,
-    /// Names of the shapes, as the table of sizes has them.
+    /// The hub's names of checkpoints, as the table of sizes has them.
     pub models: Vec<&'static str>,
 }
 
@@ -278,7 +278,7 @@ fn fits(available: u64) -> Vec<Fits> {
     };
     let format = |quantize| {
         let fitting = Like::all().filter(|&like| needs(like, quantize).is_some_and(|needed| needed <= available));
-        Fits { quantize: quantize.to_string(), models: fitting.map(Like::name).collect() }
+        Fits { quantize: quantize.to_string(), models: fitting.map(Like::hub).collect() }
     };
     [WeightChoice::Q8, WeightChoice::Q4].map(format).to_vec()
 }
@@ -291,9 +291,8 @@ mod tests {
     fn models_that_fit_are_named_by_the_format_of_their_weights() {
         let named = |gigabytes: u64| {
             let models = fits(gigabytes * 1_000_000_000).into_iter().map(|fits| fits.models);
-            models
-                .map(|models| ["open-dcoder-0.5b", "sdar-8b", "sdar-30b-a3b"].map(|name| models.contains(&name)))
-                .collect()
+            let asked = ["fredzzp/open-dcoder-0.5B", "JetLM/SDAR-8B-Chat", "JetLM/SDAR-30B-A3B-Chat"];
+            models.map(|models| asked.map(|name| models.contains(&name))).collect()
         };
         let (small, middle, large): (Vec<_>, Vec<_>, Vec<_>) = (named(2), named(7), named(40));
         assert_eq!(small, [[true, false, false], [true, false, false]]);

@@ -43,6 +43,7 @@ static SHAPES: LazyLock<Vec<Shape>> =
 
 struct Shape {
     name: &'static str,
+    hub: String,
     family: &'static Family,
     config: Value,
     generation: Value,
@@ -52,7 +53,8 @@ impl Shape {
     fn read(name: &'static str, text: &str) -> Option<Self> {
         let mut file: Value = serde_json::from_str(text).ok()?;
         let family = Family::named(file["family"].as_str()?)?;
-        Some(Self { name, family, config: file["config"].take(), generation: file["generation"].take() })
+        let hub = file["hub"].as_str()?.to_owned();
+        Some(Self { name, hub, family, config: file["config"].take(), generation: file["generation"].take() })
     }
 
     /// Key of the number of layers.
@@ -95,6 +97,11 @@ impl Like {
     /// Returns the name, as people type it.
     pub fn name(self) -> &'static str {
         self.0.name
+    }
+
+    /// Returns the hub's name of a checkpoint of this shape.
+    pub fn hub(self) -> &'static str {
+        &self.0.hub
     }
 
     /// Returns the family that the shape belongs to.

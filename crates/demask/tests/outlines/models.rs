@@ -56,14 +56,15 @@ and 2.60 s on two busy cores of a Zen 5.
 const SHAPES: &str = "
 ## Sizes
 
-Released shapes that `demask-lab synth --like NAME` makes with random weights and `demask-lab cost --like NAME` counts. Bytes are
+Released shapes that `demask-lab synth --like NAME` makes with random weights and `demask-lab cost --like NAME` counts. `--model`
+takes the hub's name of a checkpoint. Others of the same shape take as much memory. Bytes are
 those that `demask inspect` reports for a processor: packed weights in bf16, or quantised at load (`--quantize q8`, `q4`), and
 K/V of 1000 positions in bf16. The table of embeddings is not among them: its rows are read from the file. On disk a
 checkpoint takes two bytes for each parameter. None of the released checkpoints of 2026's families was run here: their
 shapes were, with random weights.
 
-| shape | family | parameters | bf16 | q8 | q4 | K/V of 1000 positions |
-|---|---|---|---|---|---|---|
+| shape | a checkpoint | family | parameters | bf16 | q8 | q4 | K/V of 1000 positions |
+|---|---|---|---|---|---|---|---|
 ";
 
 const EXPERTS: &str = "
@@ -213,7 +214,9 @@ fn page() -> String {
         let parameters = outline.info().spec().parameters() as f64 / 1e9;
         let (family, bf16) = (like.family().name(), gigabytes(plain.weights));
         let kv = plain.cache as f64 / 1e6;
-        writeln!(page, "| `{like}` | {family} | {parameters:.2} B | {bf16} | {q8} | {q4} | {kv:.0} MB |").unwrap();
+        let hub = like.hub();
+        writeln!(page, "| `{like}` | `{hub}` | {family} | {parameters:.2} B | {bf16} | {q8} | {q4} | {kv:.0} MB |")
+            .unwrap();
     }
     page.push_str(EXPERTS);
     for like in Like::all() {
