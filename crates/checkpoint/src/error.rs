@@ -11,10 +11,7 @@ use crate::AdapterFacts;
 #[non_exhaustive]
 pub enum CheckpointError {
     /// Neither a directory nor a hub id.
-    #[error(
-        "no model at {argument:?}: expected a directory with config.json and safetensors, a GGUF file, or a hub id \
-         org/name"
-    )]
+    #[error("no model at {argument:?}: {}", wanted(argument))]
     NoSuchModel {
         /// Argument that was given.
         argument: String,
@@ -334,6 +331,15 @@ pub enum CheckpointError {
         /// The token.
         token: String,
     },
+}
+
+/// What an argument was expected to be that names no model.
+fn wanted(argument: &str) -> &'static str {
+    if argument.to_ascii_lowercase().ends_with(".gguf") {
+        "there is no such file here, and a file of a hub is org/name/FILE.gguf"
+    } else {
+        "expected a directory with config.json and safetensors, a GGUF file, or a hub id org/name"
+    }
 }
 
 impl CheckpointError {

@@ -268,13 +268,12 @@ mod tests {
             "https://huggingface.co/org",
             "https://huggingface.co/org/name/blob/main/model.safetensors",
         ] {
-            assert_eq!(
-                read(argument),
-                format!(
-                    "no model at {argument:?}: expected a directory with config.json and safetensors, a GGUF file, or a \
-                     hub id org/name"
-                )
-            );
+            let wanted = if argument.rsplit_once('.').is_some_and(|(_, end)| end == "gguf") {
+                "there is no such file here, and a file of a hub is org/name/FILE.gguf"
+            } else {
+                "expected a directory with config.json and safetensors, a GGUF file, or a hub id org/name"
+            };
+            assert_eq!(read(argument), format!("no model at {argument:?}: {wanted}"));
         }
         let told = "no model at \"demo/demo-sdar\": the demo models are folders of a clone of demask; run this in the clone, give";
         assert!(read("demo/demo-sdar").starts_with(told), "{}", read("demo/demo-sdar"));

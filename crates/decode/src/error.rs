@@ -59,7 +59,7 @@ impl OptionsError {
     /// Returns the refusal of a decoder that needs a guide, without one.
     pub fn guide_missing(decoder: &str) -> Self {
         unfit(format_args!(
-            "decoder {decoder} needs an autoregressive model that judges its drafts: name one with `guide`"
+            "decoder {decoder} needs an autoregressive model that judges its drafts: load one with the model, as `guide`"
         ))
     }
 }

@@ -451,7 +451,10 @@ impl FromStr for WeightChoice {
             "none" => Ok(Self::Plain),
             "q8" => Ok(Self::Q8),
             "q4" => Ok(Self::Q4),
-            found => Err(UnusableDevice::Unknown { what: "quantisation", found: found.into(), known: "none, q8, q4" }),
+            found => {
+                let known = "none, q8, q4; without it a GGUF file keeps its own types";
+                Err(UnusableDevice::Unknown { what: "quantisation", found: found.into(), known })
+            }
         }
     }
 }

@@ -85,12 +85,13 @@ impl Like {
     /// If it is none, or one that another version wrote without a field that this one reads.
     pub fn read(text: &str) -> Result<Self, NotAlike> {
         let none = |found: String| NotAlike::None { found };
-        let value: Value = serde_json::from_str(text).map_err(|error| none(error.to_string()))?;
+        let value: Value = serde_json::from_str(text).map_err(|error| none(format!("no JSON ({error})")))?;
         let Value::Object(mut whole) = value else { return Err(none("JSON without fields".to_owned())) };
         let receipt = match whole.remove("receipt") {
             Some(Value::Object(receipt)) => receipt,
             Some(other) => return Err(none(format!("`receipt` {other}"))),
-            None => whole,
+            None if ["version", "decoder", "cache", "seed"].iter().any(|field| whole.contains_key(*field)) => whole,
+            None => return Err(none("JSON of another kind".to_owned())),
         };
         if let Some(found) = receipt.get("version").filter(|version| !version.is_string()) {
             return Err(NotAlike::Version { found: found.clone() });
@@ -245,7 +246,8 @@ mod tests {
             ),
             (cache.to_string(), "the cache near:rows=2 of the receipt is none of this program: only"),
             (version.to_string(), "the receipt has version 3, expected a text such as \"0."),
-            ("{}{}".to_owned(), "there is no receipt: found trailing characters"),
+            ("{}{}".to_owned(), "there is no receipt: found no JSON (trailing characters"),
+            ("{\"a\": 1}".to_owned(), "there is no receipt: found JSON of another kind, expected"),
             ("[1]".to_owned(), "there is no receipt: found JSON without fields"),
             ("{\"receipt\": 1}".to_owned(), "there is no receipt: found `receipt` 1"),
         ] {

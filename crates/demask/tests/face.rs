@@ -155,7 +155,7 @@ fn a_request_that_cannot_be_run_is_refused_in_words_of_its_fields() {
         (r#"{"gen_length": 100000}"#, "lower `gen_length`"),
         (r#"{"gen_length": 0}"#, "expected at least 1"),
         (r#"{"eps": 0.1}"#, "`eps` has no meaning without `schedule` dream or dream_total"),
-        (r#"{"decoder": "guided"}"#, "name one with `guide`"),
+        (r#"{"decoder": "guided"}"#, "load one with the model, as `guide`"),
         (r#"{"temperature": -1}"#, "`temperature` is -1, expected a number from 0 on"),
         (r#"{"decoder": "static", "cache": "block"}"#, "cache block cannot run a model with full attention"),
     ] {

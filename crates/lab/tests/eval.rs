@@ -275,7 +275,7 @@ fn calls_that_cannot_be_meant() {
     wordmath(&["--guide", "x"], "--guide goes with --decoder guided: omit it or name that decoder");
     wordmath(
         &["--sweep", "decoder=static|guided"],
-        "decoder guided needs an autoregressive model that judges its drafts: name one with --guide",
+        "decoder guided needs an autoregressive model that judges its drafts: load one with the model, as --guide",
     );
 }
 
@@ -368,7 +368,7 @@ fn data_of_the_user() {
     );
     fs::write(&path, "\n").unwrap();
     refused(&["wordmath", "--data", file], 1, &format!("{file} has no entries: expected at least one problem"));
-    refused(&["wordmath", "--data", "nope"], 1, "cannot read nope: No such file or directory (os error 2)");
+    refused(&["wordmath", "--data", "nope"], 2, "cannot read nope: No such file or directory (os error 2)");
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn what_shows_nothing_of_an_answer_refuses_what_is_told_of_it() {
 fn places_that_cannot_be_written() {
     // Known before the model is read: the directory of the model is missing too.
     let missing = "cannot write /nowhere/x: No such file or directory (os error 2)";
-    refused(&lab(&["logits", "--tokens", "1", "--model", "nowhere", "--out", "/nowhere/x"]), 1, missing);
+    refused(&lab(&["logits", "--tokens", "1", "--model", "nowhere", "--out", "/nowhere/x"]), 2, missing);
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("kept"), "x").unwrap();
     let path = directory.path().to_str().unwrap();

@@ -177,6 +177,9 @@ impl From<demask::Error> for Refusal {
             return Self::parameter(option, message);
         }
         match error {
+            demask::Error::UnknownGuide { known, .. } if known.is_empty() => {
+                Self::parameter("diffusion.guide", "this server has no guide: start it with --guide NAME=MODEL")
+            }
             demask::Error::ShutDown => Self::shutting_down(),
             demask::Error::Interrupted => Self::failed("the request was cancelled"),
             // A prompt that fills the context by itself is not helped by a shorter answer.

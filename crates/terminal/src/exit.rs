@@ -76,11 +76,18 @@ fn is_interruption(error: &(dyn std::error::Error + 'static)) -> bool {
     error.is::<Interrupted>() || matches!(error.downcast_ref(), Some(Error::Interrupted))
 }
 
+/// A place that was named is not there, or is another kind of place.
+fn is_missing(error: &io::Error) -> bool {
+    use io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | IsADirectory | NotADirectory)
+}
+
 fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
     fn of<E: std::error::Error + 'static>(error: &(dyn std::error::Error + 'static), is_usage: fn(&E) -> bool) -> bool {
         error.downcast_ref().is_some_and(is_usage)
     }
     error.is::<Usage>()
+        || of(error, is_missing)
         || error.is::<decode::SpecError>()
         || error.is::<UnknownName>()
         || error.is::<SettingError>()

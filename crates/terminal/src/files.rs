@@ -6,10 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use tempfile::NamedTempFile;
 
-use crate::interrupt::Watched;
+use crate::{exit::usage, interrupt::Watched};
 
 /// A file that is written beside its place and moved there at the end; dropped before, it leaves nothing behind.
 pub struct OutFile {
@@ -31,7 +31,8 @@ impl OutFile {
     pub fn create(path: &Path) -> anyhow::Result<Self> {
         let context = || format!("cannot write {}", path.display());
         if path.is_dir() {
-            bail!("cannot write {}: it is a directory, expected the name of a file", path.display());
+            let place = path.display();
+            return Err(usage(format!("cannot write {place}: it is a directory, expected the name of a file")));
         }
         let watched = Watched::begin();
         let existing = fs::metadata(path).ok();

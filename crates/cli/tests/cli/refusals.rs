@@ -43,7 +43,8 @@ fn models_that_are_none() {
     let expected = "expected a directory with config.json and safetensors, a GGUF file, or a hub id org/name";
     refused(&named("nowhere"), 2, &format!("no model at \"nowhere\": {expected}"));
     refused(&named("../a/b/c"), 2, &format!("no model at \"../a/b/c\": {expected}"));
-    refused(&named("model.GGUF"), 2, &format!("no model at \"model.GGUF\": {expected}"));
+    let no_file = "there is no such file here, and a file of a hub is org/name/FILE.gguf";
+    refused(&named("model.GGUF"), 2, &format!("no model at \"model.GGUF\": {no_file}"));
     let file = project("demo/wordmath-test.jsonl");
     refused(
         &named(&file),
@@ -98,7 +99,8 @@ fn names_that_are_unknown() {
     );
     generate_refused(&["--dtype", "f64"], "dtype \"f64\" is unknown: use one of auto, f32, bf16");
     generate_refused(&["--device", "tpu"], "device \"tpu\" is unknown: use one of auto, cpu, cuda, cuda:N");
-    generate_refused(&["--quantize", "q5"], "quantisation \"q5\" is unknown: use one of none, q8, q4");
+    let none = "is unknown: use one of none, q8, q4; without it a GGUF file keeps its own types";
+    generate_refused(&["--quantize", "Q4_K_M"], &format!("quantisation \"Q4_K_M\" {none}"));
     generate_refused(
         &["--activations", "f8"],
         "activation format \"f8\" is unknown: use one of auto, plain (or bf16), int8",
@@ -128,7 +130,7 @@ fn guides() {
     };
     generate_refused(
         &["--decoder", "guided"],
-        "decoder guided needs an autoregressive model that judges its drafts: name one with --guide",
+        "decoder guided needs an autoregressive model that judges its drafts: load one with the model, as --guide",
     );
     guided(
         &project("demo/demo-dream"),
@@ -182,7 +184,7 @@ fn prompts_that_are_none_or_two() {
     );
     refused(
         &demask(&["generate", "--prompt-file", "/nowhere/x"]),
-        1,
+        2,
         "cannot read /nowhere/x: No such file or directory (os error 2)",
     );
     let model = project("golden/ckpt/tiny-llada");
@@ -238,7 +240,7 @@ fn commands_of_a_conversation_in_a_pipe() {
     );
     refused(
         &demask_with_input(&["chat", "-q"], "/read /nowhere/x\n"),
-        1,
+        2,
         "cannot read /nowhere/x: No such file or directory (os error 2)",
     );
     let directory = tempfile::tempdir().unwrap();
@@ -362,13 +364,13 @@ fn places_that_cannot_be_written() {
     let missing = "cannot write /nowhere/x: No such file or directory (os error 2)";
     // Known before the model is read: the directory of the model is missing too.
     for file in ["--trace", "--svg"] {
-        refused(&demask(&["generate", "hi", "--model", "nowhere", file, "/nowhere/x"]), 1, missing);
+        refused(&demask(&["generate", "hi", "--model", "nowhere", file, "/nowhere/x"]), 2, missing);
     }
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
     refused(
         &demask(&["generate", "hi", "--trace", path]),
-        1,
+        2,
         &format!("cannot write {path}: it is a directory, expected the name of a file"),
     );
     fs::write(directory.path().join("kept"), "x").unwrap();

@@ -170,7 +170,7 @@ fn what_cannot_be_served_is_told_in_one_line() {
     let llada = project("demo/demo-llada");
     for (arguments, code, told) in [
         (&["--config", file][..], 2, "line 1: unknown key \"prot\" of a server, did you mean \"port\"?"),
-        (&["--config", "no/such"], 1, "cannot read no/such"),
+        (&["--config", "no/such"], 2, "cannot read no/such"),
         (&["--port", &port], 1, "choose another --host or --port"),
         (&["--host", "no.such.host.invalid"], 2, "expected an address of this machine"),
         (&["--api-key-file", keys], 1, "line 1 of the keys: it has no key after its name"),
@@ -183,7 +183,7 @@ fn what_cannot_be_served_is_told_in_one_line() {
         (&["--drain-notice", &forever], 2, "expected a whole number from 0 to 31536000"),
         (&["--max-body-memory", "1", "--max-body-bytes", "2000000"], 2, "raise --max-body-memory"),
         (&["--model", ""], 2, "the model has an empty name"),
-        (&["--api-key-file", "no/such"], 1, "cannot read the keys no/such"),
+        (&["--api-key-file", "no/such"], 2, "cannot read the keys no/such"),
         (
             &["--cors-origin", "*"],
             2,

@@ -17,6 +17,7 @@ pub enum DataError {
         /// File.
         path: String,
         /// The system's reason.
+        #[source]
         cause: io::Error,
     },
     /// A line that is not JSON.
