@@ -6,17 +6,18 @@
 //!
 //! Tiles are always whole: missing queries are zeros, and what becomes of them is never looked at. Where a page is seen in
 //! part, V is copied, with zeros for the keys that are not: weights of 0 alone would not silence infinity and NaN.
-//! Everything but the tile instructions is plain Rust, with the same bits wherever it runs.
+//! Scores become weights as those of [`pairs`](super::pairs) do.
 
 use std::mem::MaybeUninit;
 
 use demask_tensor::PAGE;
 
-use super::woven::{Batch, EXP2, MOST_AT_A_TIME, STRIDE, STRIDE_PAGES, Set, State, Stride};
+use super::{
+    pairs::weigh_all,
+    woven::{Batch, MOST_AT_A_TIME, STRIDE, STRIDE_PAGES, Set, Stride},
+};
 use crate::{
-    elementwise::{LANES, max_lanes, sum_lanes},
     kv::MOST_PAIRED,
-    linear::activation::{round_bf16, widen_bf16},
     tiles::{DEPTH, Places, ROW_BYTES, ROWS, TileUnit, WORDS},
 };
 
@@ -25,7 +26,7 @@ const PAIR: usize = 4;
 /// Bytes of the pairs of all keys of a page.
 const KEYS_BYTES: usize = PAGE * PAIR;
 // A page is two tiles of keys, and the depth of a product; two tiles of queries run together.
-const _: () = assert!(KEYS_BYTES == 2 * ROW_BYTES && PAGE == DEPTH && PAGE == LANES && MOST_AT_A_TIME == 2 * ROWS);
+const _: () = assert!(KEYS_BYTES == 2 * ROW_BYTES && PAGE == DEPTH && MOST_AT_A_TIME == 2 * ROWS);
 
 /// Scratch memory of a set of queries.
 #[repr(align(64))]
@@ -45,7 +46,7 @@ pub(crate) fn fits(head_dim: usize) -> bool {
 ///
 /// # Safety
 /// The processor has the tier AMX; this thread has no other unit.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
 pub(super) unsafe fn take(batch: &mut Batch, stride: &Stride<'_>) {
     assert!(fits(batch.head_dim), "heads of {} are no whole tiles", batch.head_dim);
     #[expect(
@@ -63,7 +64,9 @@ pub(super) unsafe fn take(batch: &mut Batch, stride: &Stride<'_>) {
         next = set.first + set.count;
         let values = seen_values(stride, (batch.head_dim, set.visible), &mut scratch.values);
         for first in (0..set.count).step_by(2 * ROWS) {
-            let part = Set { first: set.first + first, count: (set.count - first).min(2 * ROWS), ..set };
+            let count = (set.count - first).min(2 * ROWS);
+            let is_last = set.is_last && first + count == set.count;
+            let part = Set { first: set.first + first, count, is_last, ..set };
             // SAFETY: parts have at most 32 queries of the batch, and 16 if they are not tall; the batch has checked the
             // pages, and is padded.
             unsafe {
@@ -138,19 +141,21 @@ unsafe fn take_set<const TALL: bool>(
                 *start = keys.wrapping_add(step * ROWS * KEYS_BYTES);
             }
             let places = Places { sums: places.sums.add(page * PAGE * size_of::<f32>()), ..places };
-            unit.multiply(TALL, false, &places, &steps[..head_dim / DEPTH]);
+            unit.multiply(TALL, true, &places, &steps[..head_dim / DEPTH]);
         }
         batch.weights[set.count * STRIDE..rows * STRIDE].fill(MaybeUninit::new(0));
-        for row in 0..set.count {
-            let scores = batch.scores.as_ptr().add(row * STRIDE).cast::<[f32; PAGE]>();
-            let weights = batch.weights.as_mut_ptr().add(row * STRIDE).cast::<[u16; PAGE]>();
-            let scores = std::slice::from_raw_parts(scores, pages);
-            let weights = std::slice::from_raw_parts_mut(weights, pages);
-            weigh(&mut batch.states[set.first + row], scores, weights, batch.scale, set.visible);
+        let weighed = (batch.scores.as_ptr().cast(), batch.weights.as_mut_ptr().cast());
+        weigh_all(&mut batch.states[set.first..][..set.count], weighed, batch.scale, set.visible);
+        batch.decay(set);
+        // The rows after the last query are nobody's. Those of other queries that see other keys are not multiplied.
+        let own = &mut batch.sums[set.first * head_dim..];
+        let in_place = rows == set.count || set.is_last;
+        if !in_place {
+            sums[..set.count * head_dim].copy_from_slice(&own[..set.count * head_dim]);
+            sums[set.count * head_dim..rows * head_dim].fill(MaybeUninit::new(0.0));
         }
-        decay(batch, set, &mut sums[..rows * head_dim]);
         let places = Places {
-            sums: sums.as_mut_ptr().cast(),
+            sums: if in_place { own.as_mut_ptr() } else { sums.as_mut_ptr() }.cast(),
             sums_stride: head_dim * size_of::<f32>(),
             input: batch.weights.as_ptr().cast(),
             input_stride: STRIDE * size_of::<u16>(),
@@ -161,86 +166,10 @@ unsafe fn take_set<const TALL: bool>(
         for column in (0..head_dim).step_by(2 * WORDS) {
             let steps = values.map(|values| values.wrapping_add(column * PAIR));
             let places = Places { sums: places.sums.add(column * size_of::<f32>()), ..places };
-            unit.multiply(TALL, false, &places, &steps[..pages]);
+            unit.multiply(TALL, true, &places, &steps[..pages]);
         }
-    }
-    let start = set.first * head_dim;
-    let count = set.count * head_dim;
-    batch.sums[start..start + count].copy_from_slice(&sums[..count]);
-}
-
-/// Copies earlier sums, relative to the new largest scores, with zeros after them.
-#[inline(always)]
-fn decay(batch: &Batch, set: Set, sums: &mut [MaybeUninit<f32>]) {
-    let head_dim = batch.head_dim;
-    sums[set.count * head_dim..].fill(MaybeUninit::new(0.0));
-    for row in 0..set.count {
-        let State { decay, .. } = batch.states[set.first + row];
-        let from = &batch.sums[(set.first + row) * head_dim..][..head_dim];
-        for (sum, from) in sums[row * head_dim..][..head_dim].iter_mut().zip(from) {
-            // SAFETY: sums were filled when the query was added, and only floats were written to them since.
-            *sum = MaybeUninit::new(unsafe { from.assume_init() } * decay);
+        if !in_place {
+            batch.sums[set.first * head_dim..][..set.count * head_dim].copy_from_slice(&sums[..set.count * head_dim]);
         }
-    }
-}
-
-/// Turns a stride of scores into weights relative to the new largest score; those of masked keys are exactly 0.
-#[inline(always)]
-fn weigh(state: &mut State, scores: &[[f32; PAGE]], weights: &mut [[u16; PAGE]], scale: f32, visible: usize) {
-    let mut most = [state.largest; LANES];
-    for (page, scores) in scores.iter().enumerate() {
-        for lane in 0..LANES {
-            let larger = page * PAGE + lane < visible && scores[lane] > most[lane];
-            most[lane] = if larger { scores[lane] } else { most[lane] };
-        }
-    }
-    let largest = max_lanes(most);
-    let shift = largest * scale;
-    let mut sums = [0.0; LANES];
-    for (page, (scores, weights)) in scores.iter().zip(weights).enumerate() {
-        for lane in 0..LANES {
-            let weight = round_bf16(exp2(scores[lane].mul_add(scale, -shift)));
-            weights[lane] = if page * PAGE + lane < visible { weight } else { 0 };
-            sums[lane] += widen_bf16(weights[lane]);
-        }
-    }
-    state.decay = exp2(state.largest.mul_add(scale, -shift));
-    state.weight = state.weight * state.decay + sum_lanes(sums);
-    state.largest = largest;
-}
-
-/// `2^x` of numbers that are hardly above 0, to within a few units in the last place; 0 below the normal range.
-///
-/// `x = n + r` with the integer `n` nearest to `x`, as in [`EXP2`].
-#[inline(always)]
-fn exp2(x: f32) -> f32 {
-    /// Added and taken away again, it rounds to an integer, which meanwhile stands in the low bits.
-    const ROUNDING: f32 = 12_582_912.0;
-    const LOWEST: f32 = -126.0;
-    let clamped = if x < LOWEST { LOWEST } else { x };
-    let shifted = clamped + ROUNDING;
-    let r = clamped - (shifted - ROUNDING);
-    let mut value = EXP2[0];
-    for term in &EXP2[1..] {
-        value = value.mul_add(r, *term);
-    }
-    let exponent = shifted.to_bits().wrapping_sub(ROUNDING.to_bits()).wrapping_add(127);
-    let power = value * f32::from_bits(exponent << 23);
-    if x < LOWEST { 0.0 } else { power }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn powers_of_two_are_exact_enough_and_end_at_zero() {
-        for step in 0..100_000 {
-            let x = -125.9 * step as f32 / 100_000.0 + 0.01;
-            let exact = f64::from(x).exp2();
-            assert!((f64::from(exp2(x)) / exact - 1.0).abs() < 4e-7, "{x}");
-        }
-        assert_eq!([exp2(0.0), exp2(-1.0), exp2(-127.0), exp2(f32::NEG_INFINITY)], [1.0, 0.5, 0.0, 0.0]);
-        assert!(exp2(f32::NAN).is_nan());
     }
 }

@@ -15,7 +15,7 @@ mod pairs;
 #[cfg(target_arch = "x86_64")]
 mod woven;
 
-use demask_tensor::{AttentionShape, Dtype, PAGE};
+use demask_tensor::{Dtype, PAGE};
 
 use crate::{
     elementwise::{Element, Shared, dispatch},
@@ -31,6 +31,9 @@ use kernel::Batch;
 
 /// Queries that one task takes through the pages together.
 const BATCH: usize = 48;
+/// The same of tile products, which take pairs of tiles.
+#[cfg(target_arch = "x86_64")]
+const TILE_BATCH: usize = 64;
 
 /// Bytes of K and V of all heads that stay in a second-level cache while one block's heads read them.
 const NEAR: usize = 512 << 10;
@@ -53,10 +56,19 @@ pub(crate) struct RowBlock {
     segment: u32,
 }
 
+/// Returns the queries that one task takes through these pages together.
+fn batch_of(kv: &KvStore) -> usize {
+    match kv.weave() {
+        #[cfg(target_arch = "x86_64")]
+        Some(Weave::Tiles) => TILE_BATCH,
+        _ => BATCH,
+    }
+}
+
 /// Cuts a list of rows into blocks of one segment each. Allocates nothing if `blocks` has room for one per row.
-pub(crate) fn cut_blocks(shape: &AttentionShape, segments: impl Iterator<Item = u32>, blocks: &mut Vec<RowBlock>) {
-    let group = shape.heads / shape.kv_heads;
-    let most = (BATCH / group).max(4) as u32;
+pub(crate) fn cut_blocks(kv: &KvStore, segments: impl Iterator<Item = u32>, blocks: &mut Vec<RowBlock>) {
+    let shape = kv.shape();
+    let most = (batch_of(kv) * shape.kv_heads / shape.heads).max(4) as u32;
     blocks.clear();
     for (index, segment) in segments.enumerate() {
         match blocks.last_mut() {
@@ -144,8 +156,9 @@ impl Attend<'_> {
             let (index, head) = (block.first as usize + query / group, kv_head * group + query % group);
             (index * shape.heads + head) * head_dim
         };
-        for first in (0..queries).step_by(BATCH) {
-            for query in first..queries.min(first + BATCH) {
+        let most = batch_of(self.kv);
+        for first in (0..queries).step_by(most) {
+            for query in first..queries.min(first + most) {
                 let row = self.rows[block.first as usize + query / group];
                 batch.push(&self.queries[start(query)..][..head_dim], self.limits[row as usize] as usize);
             }

@@ -4,10 +4,11 @@
 //! (K, then V), twelve rows and 32 columns at a time in 24 registers of sums.
 
 use std::arch::x86_64::{
-    __m512, __m512bh, __m512i, _MM_HINT_T0, _mm_prefetch, _mm512_and_si512, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps,
-    _mm512_fmadd_ps, _mm512_fmsub_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_max_ps, _mm512_maskz_mov_ps,
-    _mm512_max_ps, _mm512_mul_ps, _mm512_reduce_add_ps, _mm512_reduce_max_ps, _mm512_roundscale_ps, _mm512_scalef_ps,
-    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps,
+    __m512, __m512bh, __m512i, _MM_HINT_T0, _mm_prefetch, _mm512_and_si512, _mm512_cvtne2ps_pbh, _mm512_cvtss_f32,
+    _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_fmsub_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_max_ps,
+    _mm512_maskz_mov_ps, _mm512_max_ps, _mm512_mul_ps, _mm512_reduce_add_ps, _mm512_reduce_max_ps,
+    _mm512_roundscale_ps, _mm512_scalef_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
+    _mm512_storeu_si512, _mm512_sub_ps,
 };
 
 use demask_tensor::PAGE;
@@ -16,6 +17,8 @@ use super::woven::{Batch, EXP2, MOST_AT_A_TIME, STRIDE, State, Stride};
 
 /// Queries that are multiplied at a time.
 const TILE: usize = 12;
+/// Queries whose scores become weights side by side.
+const TOGETHER: usize = 2;
 /// Numbers in a vector.
 const VECTOR: usize = 16;
 /// Below this, `2^x` is 0 in f32.
@@ -79,11 +82,8 @@ unsafe fn tile<const Q: usize>(batch: &mut Batch, first: usize, stride: &Stride<
                 _mm512_storeu_ps(scores.add(query * STRIDE + VECTOR), sums[query][1]);
             }
         }
-        for query in 0..Q {
-            let scores = batch.scores.as_ptr().cast::<f32>().add(query * STRIDE);
-            let weights = batch.weights.as_mut_ptr().cast::<u16>().add(query * STRIDE);
-            weigh(&mut batch.states[first + query], scores, weights, batch.scale, visible);
-        }
+        let places = (batch.scores.as_ptr().cast(), batch.weights.as_mut_ptr().cast());
+        weigh_all(&mut batch.states[first..first + Q], places, batch.scale, visible);
         let mut column = 0;
         while column + 2 * VECTOR <= head_dim {
             add_values::<Q, 2>(batch, first, stride, (column, visible));
@@ -175,41 +175,82 @@ unsafe fn add_values<const Q: usize, const C: usize>(
     }
 }
 
-/// Turns a stride of scores into weights relative to the new largest score; those of masked keys are exactly 0.
+/// Turns a stride of scores of some queries into weights, [`weigh`] for each of them.
 ///
 /// # Safety
-/// Scores can be read and weights written up to the end of the page of the last visible key; the processor has AVX-512
-/// and its products of bf16.
+/// As [`weigh`], for as many queries as there are states.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bf16")]
-unsafe fn weigh(state: &mut State, scores: *const f32, weights: *mut u16, scale: f32, visible: usize) {
+pub(super) unsafe fn weigh_all(
+    states: &mut [State],
+    (scores, weights): (*const f32, *mut u16),
+    scale: f32,
+    visible: usize,
+) {
+    let (many, rest) = states.as_chunks_mut::<TOGETHER>();
+    let start = many.len() * TOGETHER * STRIDE;
+    // SAFETY: as our caller promises.
+    unsafe {
+        for (index, states) in many.iter_mut().enumerate() {
+            let start = index * TOGETHER * STRIDE;
+            weigh(states, (scores.add(start), weights.add(start)), scale, visible);
+        }
+        for (index, state) in rest.iter_mut().enumerate() {
+            let start = start + index * STRIDE;
+            weigh(std::array::from_mut(state), (scores.add(start), weights.add(start)), scale, visible);
+        }
+    }
+}
+
+/// Turns a stride of scores into weights relative to the new largest scores; those of masked keys are exactly 0. A query's
+/// largest score and its sum cross lanes, which takes long: those of `Q` queries do so side by side.
+///
+/// # Safety
+/// Scores can be read and weights written up to the end of the page of the last visible key, [`STRIDE`] after each other;
+/// the processor has AVX-512 and its products of bf16.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+unsafe fn weigh<const Q: usize>(
+    states: &mut [State; Q],
+    (scores, weights): (*const f32, *mut u16),
+    scale: f32,
+    visible: usize,
+) {
     // SAFETY: as our caller promises: vectors go up to the end of a page.
     unsafe {
         let vectors = visible.div_ceil(PAGE) * PAGE / VECTOR;
-        let mut largest = _mm512_set1_ps(state.largest);
+        let mut most = states.each_ref().map(|state| _mm512_set1_ps(state.largest));
         for vector in 0..vectors {
-            let score = _mm512_loadu_ps(scores.add(vector * VECTOR));
-            largest = _mm512_mask_max_ps(largest, seen(visible, vector), largest, score);
+            let seen = seen(visible, vector);
+            for query in 0..Q {
+                let score = _mm512_loadu_ps(scores.add(query * STRIDE + vector * VECTOR));
+                most[query] = _mm512_mask_max_ps(most[query], seen, most[query], score);
+            }
         }
-        let largest = _mm512_reduce_max_ps(largest);
-        let (factor, shift) = (_mm512_set1_ps(scale), _mm512_set1_ps(largest * scale));
+        let largest = most.map(|most| _mm512_reduce_max_ps(most));
+        let (factor, shifts) = (_mm512_set1_ps(scale), largest.map(|largest| _mm512_set1_ps(largest * scale)));
         let ones = bf16(_mm512_set1_epi32(ONES));
-        let mut sum = _mm512_setzero_ps();
+        let mut sums = [_mm512_setzero_ps(); Q];
         for vector in (0..vectors).step_by(2) {
-            let low = _mm512_loadu_ps(scores.add(vector * VECTOR));
-            let high = _mm512_loadu_ps(scores.add((vector + 1) * VECTOR));
-            let low = _mm512_maskz_mov_ps(seen(visible, vector), exp2(_mm512_fmsub_ps(low, factor, shift)));
-            let high = _mm512_maskz_mov_ps(seen(visible, vector + 1), exp2(_mm512_fmsub_ps(high, factor, shift)));
-            let pairs = _mm512_cvtne2ps_pbh(high, low);
-            _mm512_storeu_si512(weights.add(vector * VECTOR).cast(), std::mem::transmute::<__m512bh, __m512i>(pairs));
-            sum = _mm512_dpbf16_ps(sum, pairs, ones);
+            let masks = [seen(visible, vector), seen(visible, vector + 1)];
+            for query in 0..Q {
+                let place = query * STRIDE + vector * VECTOR;
+                let weigh = |half: usize| {
+                    let score = _mm512_loadu_ps(scores.add(place + half * VECTOR));
+                    _mm512_maskz_mov_ps(masks[half], exp2(_mm512_fmsub_ps(score, factor, shifts[query])))
+                };
+                let pairs = _mm512_cvtne2ps_pbh(weigh(1), weigh(0));
+                _mm512_storeu_si512(weights.add(place).cast(), std::mem::transmute::<__m512bh, __m512i>(pairs));
+                sums[query] = _mm512_dpbf16_ps(sums[query], pairs, ones);
+            }
         }
-        let mut decay = [0.0; VECTOR];
-        let old = _mm512_set1_ps(state.largest);
-        _mm512_storeu_ps(decay.as_mut_ptr(), exp2(_mm512_fmsub_ps(old, factor, shift)));
-        state.decay = decay[0];
-        state.weight = state.weight * state.decay + _mm512_reduce_add_ps(sum);
-        state.largest = largest;
+        let sums = sums.map(|sum| _mm512_reduce_add_ps(sum));
+        for (query, state) in states.iter_mut().enumerate() {
+            let old = _mm512_set1_ps(state.largest);
+            state.decay = _mm512_cvtss_f32(exp2(_mm512_fmsub_ps(old, factor, shifts[query])));
+            state.weight = state.weight * state.decay + sums[query];
+            state.largest = largest[query];
+        }
     }
 }
 

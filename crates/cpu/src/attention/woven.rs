@@ -8,11 +8,11 @@ use std::mem::MaybeUninit;
 
 use demask_tensor::PAGE;
 
-use super::BATCH;
+use super::TILE_BATCH;
 use crate::{kv::MOST_PAIRED, linear::activation::round_bf16};
 
 /// Pages of a stride.
-pub(super) const STRIDE_PAGES: usize = 4;
+pub(super) const STRIDE_PAGES: usize = 8;
 /// Keys of a stride.
 pub(super) const STRIDE: usize = STRIDE_PAGES * PAGE;
 /// Queries that are multiplied at a time, at most.
@@ -26,15 +26,16 @@ pub(super) const EXP2: [f32; 7] =
 /// Queries, and everything that is computed for them.
 #[repr(align(64))]
 pub(super) struct Batch {
-    /// `[BATCH, head_dim]`, bf16; after the last one as many zeros as may be multiplied with it.
-    pub(super) queries: [MaybeUninit<u16>; (BATCH + MOST_AT_A_TIME) * MOST_PAIRED],
-    /// `[BATCH, head_dim]`: weighted sums of the values so far, relative to the largest scores.
-    pub(super) sums: [MaybeUninit<f32>; BATCH * MOST_PAIRED],
+    /// `[TILE_BATCH, head_dim]`, bf16; after the last one as many zeros as may be multiplied with it.
+    pub(super) queries: [MaybeUninit<u16>; (TILE_BATCH + MOST_AT_A_TIME) * MOST_PAIRED],
+    /// `[TILE_BATCH, head_dim]`: weighted sums of the values so far, relative to the largest scores; after the last one room for
+    /// as many as are multiplied with it.
+    pub(super) sums: [MaybeUninit<f32>; (TILE_BATCH + MOST_AT_A_TIME) * MOST_PAIRED],
     /// `[MOST_AT_A_TIME, STRIDE]`.
     pub(super) scores: [MaybeUninit<f32>; MOST_AT_A_TIME * STRIDE],
     /// `[MOST_AT_A_TIME, STRIDE]`, bf16.
     pub(super) weights: [MaybeUninit<u16>; MOST_AT_A_TIME * STRIDE],
-    pub(super) states: [State; BATCH],
+    pub(super) states: [State; TILE_BATCH],
     pub(super) head_dim: usize,
     /// `head_dim^-0.5 / ln 2`: powers of two are quicker than those of e.
     pub(super) scale: f32,
@@ -73,6 +74,8 @@ pub(super) struct Set {
     pub(super) count: usize,
     /// Keys that they see, up to [`STRIDE`].
     pub(super) visible: usize,
+    /// Records whether the batch's last query is among them.
+    pub(super) is_last: bool,
 }
 
 impl Batch {
@@ -84,11 +87,11 @@ impl Batch {
     pub(super) fn new(head_dim: usize) -> Self {
         assert!(head_dim.is_multiple_of(16) && head_dim <= MOST_PAIRED, "width of a head");
         Self {
-            queries: [MaybeUninit::uninit(); (BATCH + MOST_AT_A_TIME) * MOST_PAIRED],
-            sums: [MaybeUninit::uninit(); BATCH * MOST_PAIRED],
+            queries: [MaybeUninit::uninit(); (TILE_BATCH + MOST_AT_A_TIME) * MOST_PAIRED],
+            sums: [MaybeUninit::uninit(); (TILE_BATCH + MOST_AT_A_TIME) * MOST_PAIRED],
             scores: [MaybeUninit::uninit(); MOST_AT_A_TIME * STRIDE],
             weights: [MaybeUninit::uninit(); MOST_AT_A_TIME * STRIDE],
-            states: [State { limit: 0, largest: 0.0, weight: 0.0, decay: 0.0 }; BATCH],
+            states: [State { limit: 0, largest: 0.0, weight: 0.0, decay: 0.0 }; TILE_BATCH],
             head_dim,
             scale: std::f32::consts::LOG2_E / (head_dim as f32).sqrt(),
             count: 0,
@@ -110,6 +113,7 @@ impl Batch {
     pub(super) fn pad(&mut self) {
         let end = self.count * self.head_dim;
         self.queries[end..end + MOST_AT_A_TIME * self.head_dim].fill(MaybeUninit::new(0));
+        self.sums[end..end + MOST_AT_A_TIME * self.head_dim].fill(MaybeUninit::new(0.0));
     }
 
     pub(super) fn largest_limit(&self) -> usize {
@@ -129,7 +133,20 @@ impl Batch {
                 .iter()
                 .all(|(keys, values)| { keys.len() == self.head_dim * PAGE && values.len() == self.head_dim * PAGE })
         );
-        Some(Set { first, count, visible: seen })
+        Some(Set { first, count, visible: seen, is_last: first + count == self.count })
+    }
+
+    /// Makes sums relative to the new largest scores. Where these are as before, so are the sums.
+    #[inline(always)]
+    pub(super) fn decay(&mut self, set: Set) {
+        let states = &self.states[set.first..][..set.count];
+        let sums = self.sums[set.first * self.head_dim..].chunks_exact_mut(self.head_dim);
+        for (state, sums) in states.iter().zip(sums).filter(|(state, _)| state.decay != 1.0) {
+            for sum in sums {
+                // SAFETY: sums were filled when the query was added, and only floats were written to them since.
+                *sum = MaybeUninit::new(unsafe { sum.assume_init() } * state.decay);
+            }
+        }
     }
 
     /// Writes result after result, and empties the batch.

@@ -351,9 +351,9 @@ fn store(tools: &Tools, at: At<'_>, (tensor, fresh): (Tensor, &[f32]), kv: &mut 
 
 /// Runs [`demask_tensor::Backend::attend`].
 pub(super) fn attend((tools, work): Parts<'_>, layer: usize, rows: Rows, kv: &KvStore) {
-    let Workspace { prepared: taken, blocks, queries, attended, shape, .. } = work;
+    let Workspace { prepared: taken, blocks, queries, attended, .. } = work;
     let list = taken.list(rows);
-    cut_blocks(&shape.attention, list.iter().map(|&row| taken.segment_of[row as usize]), blocks);
+    cut_blocks(kv, list.iter().map(|&row| taken.segment_of[row as usize]), blocks);
     let launch = &taken.launch;
     let table = |segment: u32| {
         let range = &launch.segments[segment as usize].table;
