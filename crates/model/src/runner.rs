@@ -368,7 +368,7 @@ impl<B: Backend> Network for Runner<B> {
                 sequence.record(step.plan);
             }
         }
-        self.lowered.scatter(batch, &self.output, self.spec.vocabulary, out);
+        self.lowered.scatter(batch, &mut self.output, self.spec.vocabulary, out);
         Ok(())
     }
 

@@ -156,7 +156,7 @@ impl Lowered {
     pub(crate) fn scatter(
         &self,
         batch: &[SequenceStep<'_>],
-        output: &HeadOutput,
+        output: &mut HeadOutput,
         vocabulary: usize,
         out: &mut [Predictions],
     ) {
@@ -183,10 +183,26 @@ impl Lowered {
                 take(row.is_some(), wanted.score_width, &mut judged, |at| {
                     predictions.scores.push(at.map_or(TokenScore::NONE, |at| output.scores[at]));
                 });
-                take(row.is_some(), if wanted.logits { vocabulary } else { 0 }, &mut logits, |at| {
-                    predictions.logits.push(at.map_or(f32::NEG_INFINITY, |at| output.logits[at]));
-                });
             }
+            if wanted.logits {
+                scatter_logits(&part.answers, (&mut output.logits, &mut logits), vocabulary, &mut predictions.logits);
+            }
+        }
+    }
+}
+
+/// Hands out the rows of logits of some answers, of those from `next` on: all at once where they are all that there are.
+fn scatter_logits(answers: &[u32], (logits, next): (&mut Vec<f32>, &mut usize), vocabulary: usize, out: &mut Vec<f32>) {
+    if !answers.contains(&NO_ROW) && logits.len() == answers.len() * vocabulary {
+        std::mem::swap(logits, out);
+        return;
+    }
+    for &answer in answers {
+        if answer == NO_ROW {
+            out.resize(out.len() + vocabulary, f32::NEG_INFINITY);
+        } else {
+            out.extend_from_slice(&logits[*next..*next + vocabulary]);
+            *next += vocabulary;
         }
     }
 }

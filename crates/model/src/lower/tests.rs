@@ -121,14 +121,14 @@ fn shifted_models_read_the_row_before_and_lanes_skip_what_they_hold() {
     let ordered = lower(&spec(1), &[step(&[1, 99, 2], &plan, &in_order)], &[sequence(&SequenceLimits::default())]);
     assert_eq!(ordered.launch.head.rows[0].key, random::key(0, random::Use::Token, 10, 10), "whatever the lane holds");
     let judged = |rank, log_probability, best| TokenScore { rank, log_probability, best };
-    let output = HeadOutput {
+    let mut output = HeadOutput {
         tokens: vec![50, 51],
         confidence: vec![0.5, 0.25],
         scores: vec![judged(1, -1.0, 0.5), judged(2, -2.0, 0.25)],
         ..HeadOutput::default()
     };
     let mut answers = [Predictions::default()];
-    found.lowered.scatter(&[step(&[1, 99, 2], &plan, &ask)], &output, 100, &mut answers);
+    found.lowered.scatter(&[step(&[1, 99, 2], &plan, &ask)], &mut output, 100, &mut answers);
     assert_eq!(answers[0].positions.as_slice(), [10, 11, 12]);
     assert_eq!(answers[0].tokens, [50, demask_step::NO_TOKEN, 51]);
     assert_eq!(answers[0].confidence, [0.5, f32::NEG_INFINITY, 0.25]);
