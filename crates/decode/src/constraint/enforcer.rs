@@ -3,29 +3,15 @@
 
 use std::ops::Range;
 
-use demask_step::{ConfidenceOf, HeadAsk, HeadRequest, Mask, NO_TOKEN, Position, Predictions, TokenId, random};
+use demask_step::{Mask, NO_TOKEN, Position, Predictions, TokenId};
 
 use super::{
     Measured, TokenConstraint,
+    heard::Heard,
     live::{Live, Stretch},
     tokens::{Scores, State},
 };
-use crate::{
-    canvas::Canvas,
-    distribution::{Distribution, RowReader},
-    event::Commit,
-    layout::Layout,
-};
-
-/// Score of a token of no probability, so that every filling has a finite sum. A token that a filter leaves out is that
-/// much worse than one that it keeps.
-const FLOOR: f64 = -1e4;
-
-/// Least probability of a predicted token by which another one's is measured: smaller numbers have fewer digits.
-const LEAST_KNOWN: f32 = 1e-30;
-
-/// Distance that rounding cannot bridge: the head's own token is the best one.
-const NEXT_BEST: f64 = -1.0 / (1 << 20) as f64;
+use crate::{canvas::Canvas, event::Commit, layout::Layout};
 
 /// A constraint and the canvas of a session.
 #[derive(Debug)]
@@ -211,8 +197,11 @@ impl Enforcer {
             if live.admits(at, predicted) {
                 return Some(predicted);
             }
-            heard.fill(lane, position, self.vocab, scores)?;
-            live.best(at, scores)
+            let admits = |token| live.admits(at, token);
+            heard.best_admitted((lane, position), self.vocab, admits).or_else(|| {
+                heard.fill(lane, position, self.vocab, scores)?;
+                live.best(at, scores)
+            })
         });
         let confidence = candidate.and_then(|token| heard.confidence(lane, position, token, self.vocab));
         read.tokens[index] = candidate.unwrap_or(NO_TOKEN);
@@ -391,148 +380,6 @@ pub(crate) struct LaneOf<'a> {
     pub canvas: &'a Canvas,
     pub index: usize,
     pub filled: &'a [Commit],
-}
-
-/// A network's predictions, and the request that they answer.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Heard<'a> {
-    pub predictions: &'a Predictions,
-    pub ask: &'a HeadAsk,
-}
-
-impl Heard<'_> {
-    /// Returns the index of a lane's position, and its row of logits.
-    pub(crate) fn row(&self, lane: usize, position: Position, vocab: usize) -> Option<(usize, &[f32])> {
-        let index = self.predictions.index(lane, position)?;
-        Some((index, self.predictions.logits.get(index * vocab..(index + 1) * vocab)?))
-    }
-
-    /// Fills in the scores of a position: the logarithm of a token's probability less the logarithm for the token that
-    /// the head drew, which is the best one. Nothing if no row of logits says more.
-    fn fill(&self, lane: usize, position: Position, vocab: usize, scores: &mut Scores) -> Option<()> {
-        let (index, logits) = self.row(lane, position, vocab)?;
-        let drawn = *self.predictions.tokens.get(index)?;
-        let wanted = &self.ask.wanted;
-        let temperature = wanted.sampling.temperature;
-        let key = self.ask.key(lane, position);
-        let value = |(token, &logit): (TokenId, &f32)| {
-            let value = if temperature > 0.0 { logit / temperature + random::token_gumbel(key, token) } else { logit };
-            if value.is_nan() { f64::NEG_INFINITY } else { f64::from(value) }
-        };
-        let best = logits.get(drawn as usize).map(|logit| value((drawn, logit))).filter(|best| best.is_finite());
-        let best =
-            best.unwrap_or_else(|| (0..).zip(logits).map(value).filter(|value| value.is_finite()).fold(0.0, f64::max));
-        let left = (temperature > 0.0 && wanted.sampling.filters(vocab)).then(|| {
-            let mut left = Distribution::with_capacity(vocab);
-            RowReader::new(wanted.clone(), vocab).filtered(logits, &mut left);
-            left
-        });
-        let score = |(token, logit): (TokenId, &f32)| {
-            let score = (value((token, logit)) - best).max(FLOOR);
-            if score > 0.0 || score == 0.0 && token < drawn { NEXT_BEST } else { score }
-        };
-        scores.fill(|of| {
-            of.extend((0..).zip(logits).map(score));
-            let mut leave_out = |token: TokenId| {
-                let Some(logit) = logits.get(token as usize).filter(|_| token != drawn) else { return };
-                of[token as usize] = (value((token, logit)) - best).max(FLOOR) + FLOOR;
-            };
-            wanted.refused(vocab).for_each(&mut leave_out);
-            if let Some(left) = left {
-                (0..vocab as TokenId).filter(|&token| left.share(token) <= 0.0).for_each(leave_out);
-            }
-            if let Some(score) = of.get_mut(drawn as usize) {
-                *score = 0.0;
-            }
-        });
-        Some(())
-    }
-
-    /// Returns the probability of a token as the head measures it; none if no row of logits says it.
-    fn confidence(&self, lane: usize, position: Position, token: TokenId, vocab: usize) -> Option<f32> {
-        let index = self.predictions.index(lane, position)?;
-        if self.predictions.tokens.get(index) == Some(&token) {
-            return self.predictions.confidence.get(index).copied();
-        }
-        let (_, logits) = self.row(lane, position, vocab)?;
-        if let Some(confidence) = self.beside_predicted(index, logits, token) {
-            return Some(confidence);
-        }
-        let mut rows = RowReader::new(self.wanted_of_all(), vocab);
-        let mut drawn = Distribution::default();
-        if self.ask.wanted.sampling.confidence == ConfidenceOf::Drawn {
-            rows.filtered(logits, &mut drawn);
-        }
-        Some(rows.confidence(logits, token, &drawn))
-    }
-
-    /// Returns the probability of a token by the predicted one's: both are of one softmax where no filter is between them. None
-    /// where the predicted one's says too little.
-    fn beside_predicted(&self, index: usize, logits: &[f32], token: TokenId) -> Option<f32> {
-        let wanted = self.wanted_of_all();
-        let logit = |token: TokenId| logits.get(token as usize).copied().filter(|logit| logit.is_finite());
-        let probability =
-            self.predictions.confidence.get(index).filter(|&&known| known > LEAST_KNOWN && known <= 1.0)?;
-        let is_drawn = wanted.sampling.confidence == ConfidenceOf::Drawn;
-        let weighs = |&token: &TokenId| {
-            wanted.zero_confidence.binary_search(&token).is_err() && (!is_drawn || wanted.allows(token))
-        };
-        let predicted = self.predictions.tokens.get(index).filter(|token| weighs(token))?;
-        if wanted.sampling.filters(logits.len()) || !weighs(&token) {
-            return None;
-        }
-        let temperature = if is_drawn { f64::from(wanted.sampling.temperature) } else { 1.0 };
-        let distance = f64::from(logit(token)?) - f64::from(logit(*predicted)?);
-        Some((f64::from(*probability) * (distance / temperature).exp()).min(1.0) as f32)
-    }
-
-    /// The request, at a temperature that distributions have.
-    fn wanted_of_all(&self) -> HeadRequest {
-        let mut wanted = self.ask.wanted.clone();
-        if wanted.sampling.temperature == 0.0 {
-            wanted.sampling.temperature = 1.0;
-        }
-        wanted
-    }
-
-    /// Measures a prediction by the distribution over these tokens alone.
-    fn renormalise(&self, lane: usize, position: Position, among: &[bool], read: &mut Predictions) {
-        let Some((index, logits)) = self.row(lane, position, among.len()) else { return };
-        let sampling = self.ask.wanted.sampling;
-        let tempered = sampling.confidence == ConfidenceOf::Drawn && sampling.temperature > 0.0;
-        let temperature = if tempered { f64::from(sampling.temperature) } else { 1.0 };
-        let allowed = || {
-            logits
-                .iter()
-                .zip(among)
-                .map(|(&logit, &is_in)| if is_in && !logit.is_nan() { f64::from(logit) } else { f64::NEG_INFINITY })
-        };
-        let most = allowed().fold(f64::NEG_INFINITY, f64::max);
-        if !most.is_finite() {
-            return;
-        }
-        let weight = |logit: f64| ((logit - most) / temperature).exp();
-        let sum: f64 = allowed().map(weight).sum();
-        let own = allowed().nth(read.tokens[index] as usize).map_or(0.0, weight);
-        if let Some(confidence) = read.confidence.get_mut(index) {
-            *confidence = (own / sum) as f32;
-        }
-        if let Some(margin) = read.margin.get_mut(index) {
-            let (mut first, mut second) = (0.0, 0.0);
-            for weight in allowed().map(weight) {
-                if weight > first {
-                    (first, second) = (weight, first);
-                } else if weight > second {
-                    second = weight;
-                }
-            }
-            *margin = ((first - second) / sum) as f32;
-        }
-        if let Some(entropy) = read.entropy.get_mut(index) {
-            let shares = allowed().map(|logit| weight(logit) / sum).filter(|&share| share > 0.0);
-            *entropy = shares.map(|share| -share * share.ln()).sum::<f64>() as f32;
-        }
-    }
 }
 
 /// A constraint, and the predictions that a decoder's were read from.

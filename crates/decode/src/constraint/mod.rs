@@ -9,6 +9,7 @@ mod ecma;
 mod enforcer;
 mod error;
 mod grammar;
+mod heard;
 mod json;
 mod language;
 mod live;
@@ -30,8 +31,9 @@ use crate::event::ConstraintCounts;
 
 pub use bytes::{ByteAutomaton, ByteState};
 pub use enforcer::Enforced;
-pub(crate) use enforcer::{Enforcer, Heard, LaneOf, tokens_of};
+pub(crate) use enforcer::{Enforcer, LaneOf, tokens_of};
 pub use error::ConstraintError;
+pub(crate) use heard::Heard;
 pub use language::{Compiled, Constraint, Difference, Language};
 pub(crate) use ranks::{GuideRow, Ranks};
 pub use tokens::{Limits, TokenAutomaton};

@@ -346,6 +346,12 @@ pub(super) struct Scores {
 }
 
 impl Scores {
+    /// Returns the scores by token.
+    #[cfg(test)]
+    pub(super) fn of_tokens(&self) -> &[f64] {
+        &self.of_tokens
+    }
+
     /// Replaces the scores; none of them is below every number.
     pub(super) fn fill(&mut self, fill: impl FnOnce(&mut Vec<f64>)) {
         self.of_sets.clear();
