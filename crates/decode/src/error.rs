@@ -4,7 +4,7 @@ use std::fmt;
 
 use demask_step::TokenId;
 
-use crate::spec::SpecError;
+use crate::{constraint::Needed, spec::SpecError};
 
 /// A mistake in [`SessionOptions`](crate::SessionOptions). The message names the value found, the values expected and a
 /// remedy.
@@ -108,13 +108,17 @@ pub(crate) fn constrained(what: impl fmt::Display, try_instead: &str) -> Options
     value("constraint", format_args!("a constraint, and {what}: {try_instead}, or leave the constraint out"))
 }
 
-/// A constraint that nothing of so many tokens meets, and how many it needs where more would do.
-pub(crate) fn impossible(tokens: usize, needed: Option<u32>) -> OptionsError {
+/// A constraint that nothing of this many tokens meets, and the number that it needs where more would do.
+pub(crate) fn impossible(tokens: usize, needed: Option<Needed>) -> OptionsError {
     let text = match needed {
-        Some(u32::MAX) => {
+        Some(Needed { tokens: u32::MAX, .. }) => {
             "no text of the constraint can be written in the model's tokens: check its characters".to_owned()
         }
-        Some(needed) => format!(
+        Some(Needed { tokens: needed, as_bytes: true }) => format!(
+            "the shortest text of the constraint has {needed} bytes, which may be as many tokens, and there is room for {tokens}: ask \
+             for {needed} or more"
+        ),
+        Some(Needed { tokens: needed, as_bytes: false }) => format!(
             "the shortest text of the constraint takes {needed} tokens, and there is room for {tokens}: ask for {needed} or more"
         ),
         None => {

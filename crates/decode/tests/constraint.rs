@@ -5,7 +5,8 @@ use std::sync::Arc;
 use demask_decode::{
     CanvasSpec, Event, Finish, Session, SessionOptions, StopRule,
     constraint::{
-        AtDeadline, ByteAutomaton, Ends, Limits, Role, Source, Spelling, TokenAutomaton, TokenConstraint, Vocabulary,
+        AtDeadline, ByteAutomaton, Constraint, Ends, Language as Form, Limits, Role, Source, Spelling, TokenAutomaton,
+        TokenConstraint, Vocabulary,
     },
 };
 use demask_step::{ForwardInput, Job, Mask, NO_TOKEN, Predictions, TokenId, random};
@@ -378,6 +379,34 @@ fn structure_s2_blocks_by_distances_in_bytes_can_always_be_completed() {
         answered += 1;
     }
     assert!(cfg!(miri) || answered > 100, "{answered}");
+}
+
+/// From left to right every step counts the rest of a large automaton in bytes. A text that fits in tokens alone was begun, and
+/// no token could be its first.
+#[test]
+fn structure_s5_s16_a_text_that_is_too_long_in_bytes_is_refused_at_once() {
+    let mut roles: Vec<Role> = (0..=255u8).map(|byte| Role::Text(vec![byte])).collect();
+    roles.extend([Role::Text(b"aba".to_vec()), Role::Special, Role::Mask]);
+    let (end, mask) = (257, 258);
+    let vocabulary = Arc::new(Vocabulary::new(&roles, Ends { ends: vec![end], padding: vec![], fill: end }).unwrap());
+    let bytes = Constraint::new(Form::Regex("(aba){4}".to_owned())).compile().unwrap().automaton;
+    let session = |states: usize, gen_length: usize| {
+        let limits = Limits { states, ..Limits::default() };
+        let automaton = TokenAutomaton::new(bytes.clone(), Arc::clone(&vocabulary), limits);
+        let mut options =
+            constrained(Mask::Causal, gen_length, TokenConstraint::new(Arc::new(automaton), Source::default()));
+        (options.facts.vocab, options.facts.mask_id, options.end_ids, options.fill) = (259, Some(mask), vec![end], end);
+        options.facts.shift = 1;
+        Session::new(options).map_err(|error| error.to_string())
+    };
+    let told = "the shortest text of the constraint has 12 bytes, which may be as many tokens, and there is room for 6: ask for 12 or more";
+    assert_eq!(session(0, 6).err().as_deref(), Some(told));
+    for (states, gen_length) in [(0, 12), (4096, 6)] {
+        let mut session = session(states, gen_length).unwrap();
+        run(&mut session, 1);
+        let text: Vec<u8> = session.output().tokens.iter().flat_map(|&token| vocabulary.text(token).to_vec()).collect();
+        assert_eq!(text, b"abaabaabaaba");
+    }
 }
 
 #[test]

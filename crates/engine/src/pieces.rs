@@ -83,7 +83,7 @@ impl Pieces {
     }
 
     /// Takes the predictions of the prepared piece; `true` if the group has run as a whole.
-    pub(crate) fn absorb(&mut self, predictions: &[Predictions]) -> bool {
+    pub(crate) fn accept(&mut self, predictions: &[Predictions]) -> bool {
         if self.done == 0 {
             self.answers.resize_with(predictions.len(), Predictions::default);
             self.answers.iter_mut().for_each(Predictions::clear);

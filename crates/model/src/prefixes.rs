@@ -1,4 +1,4 @@
-//! The index of published prefixes: which pages hold the K/V of which leading tokens, who holds them, and which go first.
+//! The index of cached prefixes: which pages hold the K/V of which leading tokens, who holds them, and which go first.
 //!
 //! A node is a *unit* of positions: the least number that is whole blocks and whole pages, so that its pages' K/V
 //! depend on its own tokens and on those of the nodes above it alone. The rest of a sequence beyond its last whole unit
@@ -58,7 +58,7 @@ struct Node {
     used: u64,
 }
 
-/// Published part of a prefix.
+/// CachedPages part of a prefix.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct PrefixMatch {
     /// The nodes of its whole units, from the first on.
@@ -67,12 +67,12 @@ pub(crate) struct PrefixMatch {
     pub(crate) copied: Option<(NodeId, usize)>,
 }
 
-/// Fate of the pages of a sequence that published them.
+/// Fate of the pages of a sequence that cached them.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Published {
+pub(crate) struct CachedPages {
     /// Number of pages that belong to the index now.
     pub(crate) adopted: usize,
-    /// Pages that the sequence gives back, because another one published the same before.
+    /// Pages that the sequence gives back, because another one cached the same before.
     pub(crate) replaced: Vec<u32>,
 }
 
@@ -101,7 +101,7 @@ impl PrefixIndex {
         self.counters
     }
 
-    /// Returns the longest published part of a prefix that ends within `most` positions.
+    /// Returns the longest cached part of a prefix that ends within `most` positions.
     fn find(&self, prefix: Prefix<'_>, most: usize) -> PrefixMatch {
         let mut found = PrefixMatch::default();
         let Some((unit, block)) = self.unit(prefix.mask).zip(block(prefix.mask)) else { return found };
@@ -134,7 +134,7 @@ impl PrefixIndex {
         found.max_by_key(|&(_, common)| common).filter(|&(_, common)| common > 0)
     }
 
-    /// Reports whether more of a prefix would be found once `filler` is published, at least half of what that adds.
+    /// Reports whether more of a prefix would be found once `filler` is cached, at least half of what that adds.
     pub(crate) fn gains(&self, prefix: Prefix<'_>, filler: Prefix<'_>) -> bool {
         let Some(unit) = self.unit(prefix.mask) else { return false };
         if (prefix.mask, prefix.salt) != (filler.mask, filler.salt) {
@@ -146,7 +146,7 @@ impl PrefixIndex {
         common > known && 2 * (common - known) * unit >= filler.tokens.len() - known * unit
     }
 
-    /// Marks the published part of a prefix as used last. Returns the pages of it that nobody holds.
+    /// Marks the cached part of a prefix as used last. Returns the pages of it that nobody holds.
     pub(crate) fn touch_prefix(&mut self, prefix: Prefix<'_>, most: usize) -> usize {
         let PrefixMatch { shared, copied } = self.find(prefix, most);
         self.touch(&shared);
@@ -155,7 +155,7 @@ impl PrefixIndex {
         idle.map(|node| node.pages.len()).sum()
     }
 
-    /// Holds the published part of a prefix, the nodes to copy too, and appends the shared pages.
+    /// Holds the cached part of a prefix, the nodes to copy too, and appends the shared pages.
     pub(crate) fn hold(&mut self, prefix: Prefix<'_>, most: usize, pages: &mut Vec<u32>) -> PrefixMatch {
         let found = self.find(prefix, most);
         for &node in &found.shared {
@@ -179,17 +179,17 @@ impl PrefixIndex {
     }
 
     /// Takes the leading pages of a sequence over that hold the prefix, and holds them for it: `held` are the nodes that it
-    /// holds already. Where another sequence published the same before, the sequence gets those pages instead. Whole units are
-    /// published, and with `ends` the rest of whole blocks too: no forward writes to its pages any more.
-    pub(crate) fn publish(
+    /// holds already. Where another sequence cached the same before, the sequence gets those pages instead. Whole units are
+    /// cached, and with `ends` the rest of whole blocks too: no forward writes to its pages any more.
+    pub(crate) fn cache(
         &mut self,
         prefix: Prefix<'_>,
         ends: bool,
         held: &mut Vec<NodeId>,
         pages: &mut [u32],
-    ) -> Published {
-        let mut published = Published::default();
-        let Some((unit, block)) = self.unit(prefix.mask).zip(block(prefix.mask)) else { return published };
+    ) -> CachedPages {
+        let mut cached = CachedPages::default();
+        let Some((unit, block)) = self.unit(prefix.mask).zip(block(prefix.mask)) else { return cached };
         let mut above = Above::Nothing { mask: prefix.mask, salt: prefix.salt };
         let units = prefix.tokens.chunks(unit).zip(pages.chunks_mut(unit / self.page));
         for (index, (tokens, pages)) in units.enumerate() {
@@ -210,14 +210,14 @@ impl PrefixIndex {
                 (Some(_), _) => break,
                 (None, Some(node)) => {
                     let kept = self.node(node).map(|node| node.pages.clone()).unwrap_or_default();
-                    published.replaced.extend_from_slice(pages);
+                    cached.replaced.extend_from_slice(pages);
                     pages.copy_from_slice(&kept);
                     self.hold_node(node);
                     held.push(node);
                     node
                 }
                 (None, None) => {
-                    published.adopted += pages.len();
+                    cached.adopted += pages.len();
                     let node = self.insert(edge, pages);
                     held.push(node);
                     node
@@ -226,7 +226,7 @@ impl PrefixIndex {
             above = Above::Node(node);
         }
         self.touch(held);
-        published
+        cached
     }
 
     /// Lets go of nodes that a sequence held.

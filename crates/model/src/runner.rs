@@ -303,10 +303,10 @@ impl<B: Backend> Network for Runner<B> {
         // Nobody is to read what was never written, whatever is claimed of it.
         let tokens = &prefix.tokens[..prefix.tokens.len().min(sequence.state.written())];
         let Sequence { shared, pages, .. } = sequence;
-        let published = self.prefixes.publish(Prefix { tokens, ..prefix }, ends, shared, pages);
-        let shared_pages = sequence.shared_pages() + published.adopted + published.replaced.len();
+        let cached = self.prefixes.cache(Prefix { tokens, ..prefix }, ends, shared, pages);
+        let shared_pages = sequence.shared_pages() + cached.adopted + cached.replaced.len();
         sequence.state.share((shared_pages * PAGE) as Position);
-        self.release(&published.replaced, PageKind::default());
+        self.release(&cached.replaced, PageKind::default());
     }
 
     fn gains(&self, prefix: Prefix<'_>, filler: Prefix<'_>) -> bool {

@@ -103,14 +103,14 @@ impl Scripted {
         self
     }
 
-    /// Keeps published prefixes, in pages of so many positions. By default it keeps none.
+    /// Keeps cached prefixes, in pages of so many positions. By default it keeps none.
     #[must_use]
     pub fn with_pages(mut self, page: usize) -> Self {
         self.prefixes.page = page;
         self
     }
 
-    /// Returns the fault of a prefix that was published, if there was one.
+    /// Returns the fault of a prefix that was cached, if there was one.
     pub fn complaint(&self) -> Option<&'static str> {
         self.prefixes.wrong
     }
@@ -354,8 +354,8 @@ impl Network for Scripted {
             && !slots.state.needs().increments
             && !slots.state.needs().residual
         {
-            let published = self.prefixes.publish(prefix, &slots.stored);
-            slots.state.share(slots.state.shared().max(published));
+            let cached = self.prefixes.cache(prefix, &slots.stored);
+            slots.state.share(slots.state.shared().max(cached));
         }
     }
 

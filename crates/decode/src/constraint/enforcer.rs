@@ -13,6 +13,14 @@ use super::{
 };
 use crate::{canvas::Canvas, event::Commit, layout::Layout};
 
+/// Fewest tokens of a text.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Needed {
+    pub tokens: u32,
+    /// Records whether each byte was counted as a token, as in an automaton of many states: fewer may do.
+    pub as_bytes: bool,
+}
+
 /// A constraint and the canvas of a session.
 #[derive(Debug)]
 pub(crate) struct Enforcer {
@@ -52,17 +60,20 @@ impl Enforcer {
         Self { constraint, layout: layout.clone(), places, in_holes, revises, vocab }
     }
 
-    /// Returns the first place that nothing completes, and the fewest tokens that it needs.
-    pub(crate) fn impossible(&self, canvas: &Canvas) -> Option<(Range<usize>, Option<u32>)> {
+    /// Returns the first place that nothing completes as the first step counts, and the fewest tokens that it needs.
+    pub(crate) fn impossible(&self, canvas: &Canvas) -> Option<(Range<usize>, Option<Needed>)> {
         let tokens = tokens_of(canvas, &[], &[]);
         let place = self.places.iter().find(|place| {
             let (front, state) = self.front(&tokens, place);
-            let stretch = self.stretch(&tokens, place, (front, state), self.end_of(place, front, place.end));
+            let stretch = self.stretch(&tokens, place, (front, state), self.end_of(place, front, front + 1));
             Live::of(&self.constraint.automaton, &stretch).is_none()
         })?;
         let automaton = &self.constraint.automaton;
-        let known = automaton.knows_distances().then(|| automaton.distance(automaton.start(self.in_holes)));
-        Some((place.clone(), known.filter(|&tokens| tokens as usize > self.budget(place).len())))
+        let known = automaton.knows_distances().then(|| Needed {
+            tokens: automaton.distance(automaton.start(self.in_holes)),
+            as_bytes: automaton.counts_bytes(),
+        });
+        Some((place.clone(), known.filter(|known| known.tokens as usize > self.budget(place).len())))
     }
 
     /// Reports whether it must know how far an answer's end is, and cannot.

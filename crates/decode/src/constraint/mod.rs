@@ -31,7 +31,7 @@ use crate::event::ConstraintCounts;
 
 pub use bytes::{ByteAutomaton, ByteState};
 pub use enforcer::Enforced;
-pub(crate) use enforcer::{Enforcer, LaneOf, tokens_of};
+pub(crate) use enforcer::{Enforcer, LaneOf, Needed, tokens_of};
 pub use error::ConstraintError;
 pub(crate) use heard::Heard;
 pub use language::{Compiled, Constraint, Difference, Language};

@@ -309,7 +309,12 @@ impl TokenAutomaton {
 
     /// Reports whether distances are known for states of this number: counted in tokens, or in bytes that are tokens each.
     pub(super) fn knows_distances(&self) -> bool {
-        self.states() <= self.limits.states || self.vocabulary.has_every_byte()
+        !self.counts_bytes() || self.vocabulary.has_every_byte()
+    }
+
+    /// Reports whether distances count each byte as a token.
+    pub(super) fn counts_bytes(&self) -> bool {
+        self.states() > self.limits.states
     }
 
     /// Returns the fewest tokens from a state to one where the answer may be over: 0 there. In an automaton of many states it
@@ -319,7 +324,7 @@ impl TokenAutomaton {
         if state > self.end() {
             let least = self.row(state).edges().iter().map(|edge| self.distance(edge.target)).min();
             least.map_or(u32::MAX, |least| least.saturating_add(1))
-        } else if self.states() > self.limits.states {
+        } else if self.counts_bytes() {
             self.bytes.distance(from)
         } else {
             self.distances.get_or_init(|| self.count_distances())[from as usize]

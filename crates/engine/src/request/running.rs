@@ -138,7 +138,7 @@ impl Request {
 
     /// Takes the predictions of a piece, and feeds those of its group once that has run as a whole.
     pub(crate) fn feed_piece(&mut self, predictions: &[Predictions]) {
-        if self.open.pieces.absorb(predictions) {
+        if self.open.pieces.accept(predictions) {
             let predictions = self.open.pieces.take();
             self.feed(&predictions);
             self.open.pieces.give_back(predictions);

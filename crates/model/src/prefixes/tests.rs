@@ -15,11 +15,11 @@ fn prefix(tokens: &[TokenId], mask: Mask) -> Prefix<'_> {
 }
 
 /// Publishes tokens from a sequence of its own, whose pages begin with this one.
-fn publish(index: &mut PrefixIndex, prefix: Prefix<'_>, first: u32) -> (Vec<NodeId>, Vec<u32>, Published) {
+fn cache(index: &mut PrefixIndex, prefix: Prefix<'_>, first: u32) -> (Vec<NodeId>, Vec<u32>, CachedPages) {
     let mut pages: Vec<u32> = (first..).take(prefix.tokens.len().div_ceil(index.page)).collect();
     let mut held = Vec::new();
-    let published = index.publish(prefix, false, &mut held, &mut pages);
-    (held, pages, published)
+    let cached = index.cache(prefix, false, &mut held, &mut pages);
+    (held, pages, cached)
 }
 
 /// Pages that a sequence finds, which lets go of them at once.
@@ -53,8 +53,8 @@ fn only_whole_units_of_the_same_tokens_mask_and_salt_are_found() {
     let mut index = PrefixIndex::new(2);
     let tokens: Vec<u32> = (0..13).collect();
     // Units of 6: two of them, and a position that nobody shares.
-    let (held, pages, published) = publish(&mut index, prefix(&tokens, blocks(3)), 10);
-    assert_eq!((held.len(), pages, published.adopted), (2, (10..17).collect(), 6));
+    let (held, pages, cached) = cache(&mut index, prefix(&tokens, blocks(3)), 10);
+    assert_eq!((held.len(), pages, cached.adopted), (2, (10..17).collect(), 6));
     index.release(&held);
     assert_eq!(index.idle_pages(), 6);
     let first = |length: usize| prefix(&tokens[..length], blocks(3));
@@ -85,17 +85,17 @@ fn only_whole_units_of_the_same_tokens_mask_and_salt_are_found() {
 }
 
 #[test]
-fn the_same_published_twice_is_kept_once() {
+fn the_same_cached_twice_is_kept_once() {
     let mut index = PrefixIndex::new(2);
     let tokens: Vec<u32> = (0..8).collect();
-    let (first, _, _) = publish(&mut index, prefix(&tokens[..4], CAUSAL), 10);
-    let (second, pages, published) = publish(&mut index, prefix(&tokens, CAUSAL), 20);
+    let (first, _, _) = cache(&mut index, prefix(&tokens[..4], CAUSAL), 10);
+    let (second, pages, cached) = cache(&mut index, prefix(&tokens, CAUSAL), 20);
     assert_eq!(pages, [10, 11, 22, 23]);
-    assert_eq!(published, Published { adopted: 2, replaced: vec![20, 21] });
+    assert_eq!(cached, CachedPages { adopted: 2, replaced: vec![20, 21] });
     // The first goes on where the second was before.
     let (mut held, mut pages) = (first, vec![10, 11, 12, 13]);
-    let published = index.publish(prefix(&tokens, CAUSAL), false, &mut held, &mut pages);
-    assert_eq!((published, pages), (Published { adopted: 0, replaced: vec![12, 13] }, vec![10, 11, 22, 23]));
+    let cached = index.cache(prefix(&tokens, CAUSAL), false, &mut held, &mut pages);
+    assert_eq!((cached, pages), (CachedPages { adopted: 0, replaced: vec![12, 13] }, vec![10, 11, 22, 23]));
     assert_eq!(held, second);
     index.release(&held);
     assert_eq!(index.idle_pages(), 0, "the second still holds all of it");
@@ -105,11 +105,11 @@ fn the_same_published_twice_is_kept_once() {
 }
 
 #[test]
-fn what_a_sequence_began_with_is_not_published_as_something_else() {
+fn what_a_sequence_began_with_is_not_cached_as_something_else() {
     let mut index = PrefixIndex::new(2);
-    let (mut held, mut pages, _) = publish(&mut index, prefix(&[1, 2], CAUSAL), 10);
+    let (mut held, mut pages, _) = cache(&mut index, prefix(&[1, 2], CAUSAL), 10);
     for stranger in [prefix(&[1, 3, 4, 5], CAUSAL), Prefix { salt: 7, ..prefix(&[1, 2, 4, 5], CAUSAL) }] {
-        assert_eq!(index.publish(stranger, false, &mut held, &mut pages), Published::default());
+        assert_eq!(index.cache(stranger, false, &mut held, &mut pages), CachedPages::default());
         assert_eq!((held.len(), found(&mut index, stranger)), (1, vec![]));
     }
 }
@@ -118,7 +118,7 @@ fn what_a_sequence_began_with_is_not_published_as_something_else() {
 fn leaves_go_first_and_those_used_longest_ago_before_others() {
     let mut index = PrefixIndex::new(1);
     for (tokens, first) in [([1, 2, 3], 10), ([1, 2, 4], 20), ([5, 6, 7], 30)] {
-        let (held, ..) = publish(&mut index, prefix(&tokens, CAUSAL), first);
+        let (held, ..) = cache(&mut index, prefix(&tokens, CAUSAL), first);
         index.release(&held);
     }
     assert_eq!(index.idle_pages(), 7);
@@ -129,7 +129,7 @@ fn leaves_go_first_and_those_used_longest_ago_before_others() {
     assert_eq!((index.idle_pages(), index.by_edge.len(), index.leaves.len()), (0, 0, 0));
 }
 
-/// Random sequences that begin, publish and end, beside a list of everything that was ever published and not evicted.
+/// Random sequences that begin, publish and end, beside a list of everything that was ever cached and not evicted.
 #[test]
 fn counts_are_right_whatever_comes_and_goes() {
     for seed in 0..300 {
@@ -164,8 +164,8 @@ fn counts_are_right_whatever_comes_and_goes() {
                     let (tokens, held, pages) = &mut open[one];
                     let length = roll(tokens.len() + 1);
                     let before = pages.clone();
-                    let Published { adopted: taken, replaced } =
-                        index.publish(prefix(&tokens[..length], blocks(4)), false, held, pages);
+                    let CachedPages { adopted: taken, replaced } =
+                        index.cache(prefix(&tokens[..length], blocks(4)), false, held, pages);
                     let changed = before.iter().zip(&*pages).filter(|(before, now)| before != now).count();
                     assert_eq!(changed, replaced.len());
                     assert!(taken + changed <= pages.len() && held.len() * 4 <= tokens.len());
@@ -173,7 +173,7 @@ fn counts_are_right_whatever_comes_and_goes() {
                 3 if !open.is_empty() => {
                     let (tokens, mut held, mut pages) = open.swap_remove(roll(open.len()));
                     let length = roll(tokens.len() + 1);
-                    index.publish(prefix(&tokens[..length], blocks(4)), true, &mut held, &mut pages);
+                    index.cache(prefix(&tokens[..length], blocks(4)), true, &mut held, &mut pages);
                     index.release(&held);
                 }
                 _ => drop(index.evict()),
@@ -217,9 +217,9 @@ fn what_is_less_than_a_unit_is_copied_in_whole_blocks() {
     let first = |length: usize| prefix(&tokens[..length], blocks(4));
     let mut leave = |length: usize, page: u32| {
         let (mut held, mut pages) = (Vec::new(), vec![page, page + 1, page + 2]);
-        let published = index.publish(first(length), true, &mut held, &mut pages);
+        let cached = index.cache(first(length), true, &mut held, &mut pages);
         index.release(&held);
-        published.adopted
+        cached.adopted
     };
     // 5 blocks: two pages, and half of the third. What is known already is not kept again.
     assert_eq!([leave(22, 10), leave(21, 20), leave(14, 30)], [3, 0, 0]);

@@ -4,14 +4,14 @@ use demask_step::{Mask, Position, Prefix, PrefixCacheStats, TokenId};
 
 use super::slots::Stored;
 
-/// Published prefixes, in pages of any size.
+/// CachedPages prefixes, in pages of any size.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Prefixes {
     /// Positions of a page; 0 keeps nothing.
     pub(super) page: usize,
     cached: Vec<Left>,
     pub(super) counters: PrefixCacheStats,
-    /// Fault of a published prefix, if there is one.
+    /// Fault of a cached prefix, if there is one.
     pub(super) wrong: Option<&'static str>,
 }
 
@@ -56,18 +56,18 @@ impl Prefixes {
     /// Takes the slots that a sequence leaves, and notes a fault in them: a slot that was never written, or whose
     /// content differs from an earlier sequence's for the same tokens. Returns how many leading positions are shared
     /// from now on.
-    pub(super) fn publish(&mut self, prefix: Prefix<'_>, stored: &Stored) -> Position {
+    pub(super) fn cache(&mut self, prefix: Prefix<'_>, stored: &Stored) -> Position {
         let length = self.whole(prefix.mask, prefix.tokens.len());
         let tokens = &prefix.tokens[..length];
         if !stored.is_written(length) {
-            self.wrong = Some("a slot is published that was never written");
+            self.wrong = Some("a slot is cached that was never written");
             return 0;
         }
         for left in self.cached.iter().filter(|left| left.mask == prefix.mask) {
             let common = left.tokens.iter().zip(tokens).take_while(|(left, own)| left == own).count();
             // Within a block everything depends on all of it.
             if !left.stored.same(stored, self.whole(prefix.mask, common)) {
-                self.wrong = Some("a slot is published that depends on more than the tokens up to its block");
+                self.wrong = Some("a slot is cached that depends on more than the tokens up to its block");
                 return 0;
             }
         }
