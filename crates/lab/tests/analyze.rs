@@ -59,7 +59,7 @@ fn what_stability_cannot_do_is_refused_in_a_line() {
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
     let run = lab(&["analyze", "stability", "--gen-length", "4", "--out", file.to_str().unwrap(), "Why?"]);
-    assert_eq!(run.code, Some(1));
+    assert_eq!(run.code, Some(2));
     assert!(run.stderr.starts_with("error: cannot write "), "{}", run.stderr);
 }
 
