@@ -397,7 +397,7 @@ fn slots_that_cannot_be_computed_again_are_found() {
 fn slots_that_are_left_too_early_are_found() {
     let told = message(cache(&GENEROUS));
     assert!(
-        told.contains("expected that what it leaves of its slots is right, found a slot is published that "),
+        told.contains("expected that what it leaves of its slots is right, found a slot is cached that "),
         "{told}"
     );
 }
