@@ -177,8 +177,10 @@ impl From<demask::Error> for Refusal {
             return Self::parameter(option, message);
         }
         match error {
-            demask::Error::UnknownGuide { known, .. } if known.is_empty() => {
-                Self::parameter("diffusion.guide", "this server has no guide: start it with --guide NAME=MODEL")
+            demask::Error::UnknownGuide { found, known } if known.is_empty() => {
+                let message =
+                    format!("unknown `guide` {found:?}: this server has none, start it with --guide NAME=MODEL");
+                Self::parameter("diffusion.guide", one_line(&message))
             }
             demask::Error::ShutDown => Self::shutting_down(),
             demask::Error::Interrupted => Self::failed("the request was cancelled"),
