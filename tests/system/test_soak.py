@@ -29,6 +29,8 @@ def part(index, text, tokens=(), end=None):
     return {"choices": [choice]}
 
 
+COUNTING = threading.Lock()
+
 class Mock(BaseHTTPRequestHandler):
     """Answers everything, and says of itself what the test wants."""
 
@@ -47,19 +49,22 @@ class Mock(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.asked += 1
-        if self.server.refuses and self.server.asked % 3 == 0:
-            return self.reply("{}", 503)
-        text = str(body["seed"]) if self.server.steady else str(self.server.asked)
+        # Several threads answer: each request has a number of its own.
+        with COUNTING:
+            self.server.asked += 1
+            asked = self.server.asked
+        if self.server.refuses and asked % 3 == 0:
+            return self.reply("{}", 503, retry=asked % 2 == 1)
+        text = str(body["seed"]) if self.server.steady else str(asked)
         choices = [
             {"index": at, "message": {"content": text}, "token_ids": [7], "finish_reason": "stop"}
             for at in range(body.get("n", 1))
         ]
         return self.reply(json.dumps({"choices": choices}))
 
-    def reply(self, text, status=200):
+    def reply(self, text, status=200, retry=False):
         self.send_response(status)
-        if status == 503 and self.server.asked % 2:
+        if retry:
             self.send_header("Retry-After", "1")
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))
