@@ -29,7 +29,9 @@ def part(index, text, tokens=(), end=None):
     return {"choices": [choice]}
 
 
+# Held while a request gets its number.
 COUNTING = threading.Lock()
+
 
 class Mock(BaseHTTPRequestHandler):
     """Answers everything, and says of itself what the test wants."""
