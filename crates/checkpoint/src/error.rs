@@ -333,7 +333,7 @@ pub enum CheckpointError {
     },
 }
 
-/// What an argument was expected to be that names no model.
+/// Returns the expectation of an argument that names no model.
 fn wanted(argument: &str) -> &'static str {
     if argument.to_ascii_lowercase().ends_with(".gguf") {
         "there is no such file here, and a file of a hub is org/name/FILE.gguf"

@@ -146,7 +146,7 @@ impl PrefixIndex {
         common > known && 2 * (common - known) * unit >= filler.tokens.len() - known * unit
     }
 
-    /// Marks the cached part of a prefix as used last. Returns the pages of it that nobody holds.
+    /// Marks the cached part of a prefix as used last. Returns its pages without a holder.
     pub(crate) fn touch_prefix(&mut self, prefix: Prefix<'_>, most: usize) -> usize {
         let PrefixMatch { shared, copied } = self.find(prefix, most);
         self.touch(&shared);

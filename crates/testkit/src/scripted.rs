@@ -103,7 +103,7 @@ impl Scripted {
         self
     }
 
-    /// Keeps cached prefixes, in pages of so many positions. By default it keeps none.
+    /// Keeps cached prefixes, in pages of this number of positions. By default it keeps none.
     #[must_use]
     pub fn with_pages(mut self, page: usize) -> Self {
         self.prefixes.page = page;

@@ -147,7 +147,7 @@ unsafe fn take_set<const TALL: bool>(
         let weighed = (batch.scores.as_ptr().cast(), batch.weights.as_mut_ptr().cast());
         weigh_all(&mut batch.states[set.first..][..set.count], weighed, batch.scale, set.visible);
         batch.decay(set);
-        // The rows after the last query are nobody's. Those of other queries that see other keys are not multiplied.
+        // Rows after the last query have no reader. Rows of queries that see other keys must not be multiplied.
         let own = &mut batch.sums[set.first * head_dim..];
         let in_place = rows == set.count || set.is_last;
         if !in_place {

@@ -31,7 +31,7 @@ use kernel::Batch;
 
 /// Queries that one task takes through the pages together.
 const BATCH: usize = 48;
-/// The same of tile products, which take pairs of tiles.
+/// Queries that one task of tile products takes through the pages together: whole pairs of tiles.
 #[cfg(target_arch = "x86_64")]
 const TILE_BATCH: usize = 64;
 

@@ -304,3 +304,25 @@ fn bf16(words: __m512i) -> __m512bh {
     // SAFETY: the two register types are the same 64 bytes.
     unsafe { std::mem::transmute(words) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::{Isa, Tier};
+
+    #[test]
+    fn powers_of_two_are_exact_enough_and_end_at_zero() {
+        if !Isa::best().has(Tier::Avx512) {
+            return;
+        }
+        // SAFETY: the processor has AVX-512.
+        let power = |x: f32| unsafe { _mm512_cvtss_f32(exp2(_mm512_set1_ps(x))) };
+        for step in 0..100_000 {
+            let x = -125.9 * step as f32 / 100_000.0 + 0.01;
+            let exact = f64::from(x).exp2();
+            assert!((f64::from(power(x)) / exact - 1.0).abs() < 4e-7, "{x}");
+        }
+        assert_eq!([power(0.0), power(-1.0), power(-160.0), power(f32::NEG_INFINITY)], [1.0, 0.5, 0.0, 0.0]);
+        assert!(power(f32::NAN).is_nan());
+    }
+}

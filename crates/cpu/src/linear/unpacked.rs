@@ -117,10 +117,10 @@ pub(super) unsafe fn accumulate<U: Unpack, D: Dequant<U::Vector>>(block: &Block)
     unsafe { accumulate_parts::<U, D>(block, PANEL_BYTES / U::KERNEL.weight.group_bytes(INPUTS)) }
 }
 
-/// The same, so many parts at a time.
+/// Unpacks at most `most` parts at a time of each pair of a block's panels, and multiplies them as [`accumulate`] does.
 ///
 /// # Safety
-/// As [`Kernel::accumulate`]. So many parts fit into [`MOST_BYTES`].
+/// As [`Kernel::accumulate`]. `most` parts fit into [`MOST_BYTES`].
 pub(super) unsafe fn accumulate_parts<U: Unpack, D: Dequant<U::Vector>>(block: &Block, most: usize) {
     let mut panels = Panels(MaybeUninit::uninit());
     debug_assert!(most * U::KERNEL.weight.group_bytes(INPUTS) <= MOST_BYTES);

@@ -51,27 +51,28 @@ impl Heard<'_> {
         if wanted.sampling.temperature > 0.0 {
             return None;
         }
-        let score = |logit: f32| Ordered(f64::from(logit) - most);
-        // The highest score first: of a block before it is opened, then of single tokens, the lowest of several.
-        let block = |(first, logits): (TokenId, &[f32])| {
-            let largest = logits.iter().fold(f32::NEG_INFINITY, |most, &logit| if logit > most { logit } else { most });
-            Candidate { score: score(largest), is_block: true, token: Reverse(first) }
+        // Distances from the best one are never negative, nor a negative zero: their bits are in their order.
+        let distance = |logit: f32| (most - f64::from(logit) + 0.0).to_bits();
+        let blocks = || (0..).step_by(BLOCK).zip(logits.chunks(BLOCK));
+        let largest = |logits: &[f32]| {
+            logits.iter().fold(f32::NEG_INFINITY, |most, &logit| if logit > most { logit } else { most })
         };
-        let mut open: BinaryHeap<Candidate> = (0..).step_by(BLOCK).zip(logits.chunks(BLOCK)).map(block).collect();
+        if blocks().any(|(_, logits)| f64::from(largest(logits)) > most) {
+            return None;
+        }
+        // The least distance first: of a block before it is opened, then of single tokens, the lowest of several.
+        let block = |(first, logits): (TokenId, &[f32])| Reverse((distance(largest(logits)), false, first));
+        let mut open: BinaryHeap<Reverse<(u64, bool, TokenId)>> = blocks().map(block).collect();
         let mut tries = TRIES;
-        while let Some(Candidate { score: Ordered(best), is_block, token: Reverse(token) }) = open.pop() {
-            if best > 0.0 || best <= FLOOR || tries == 0 {
+        while let Some(Reverse((found, is_token, token))) = open.pop() {
+            if f64::from_bits(found) >= -FLOOR || tries == 0 {
                 return None;
             }
-            if is_block {
+            if !is_token {
                 let tokens = (token..).zip(&logits[token as usize..]).take(BLOCK).filter(|(_, logit)| !logit.is_nan());
-                open.extend(tokens.map(|(token, &logit)| Candidate {
-                    score: score(logit),
-                    is_block: false,
-                    token: Reverse(token),
-                }));
+                open.extend(tokens.map(|(token, &logit)| Reverse((distance(logit), true, token))));
             } else if token != drawn && wanted.allows(token) {
-                if best == 0.0 && token < drawn {
+                if found == 0 && token < drawn {
                     return None;
                 }
                 if admits(token) {
@@ -209,39 +210,6 @@ impl Heard<'_> {
             *entropy = shares.map(|share| -share * share.ln()).sum::<f64>() as f32;
         }
     }
-}
-
-/// A number in its total order.
-#[derive(Debug, Clone, Copy)]
-struct Ordered(f64);
-
-impl PartialEq for Ordered {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Ordered {}
-
-impl PartialOrd for Ordered {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Ordered {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
-
-/// A token, or the first one of a block with the block's highest score.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Candidate {
-    score: Ordered,
-    /// A block may have a lower token of the same score.
-    is_block: bool,
-    token: Reverse<TokenId>,
 }
 
 #[cfg(test)]

@@ -40,8 +40,8 @@ pub trait Inspect: Network {
     fn inspect(&mut self, tokens: &[u32], mask: Mask, layers: bool) -> Result<Inspection, InspectError>;
     /// Runs one forward over `tokens` of which the watcher sees every intermediate; no logits are computed.
     fn watch(&mut self, tokens: &[u32], mask: Mask, watcher: &mut Watcher<'_>) -> Result<(), InspectError>;
-    /// Keeps cached prefixes from now on, so that sequences with the same leading tokens share them, and up to so many
-    /// bytes of them while nobody holds them. 0 keeps none, which is how it begins. By default it never keeps any.
+    /// Keeps cached prefixes from now on, so that sequences with the same leading tokens share them. Without a
+    /// holder they are kept up to this number of bytes. 0 keeps none, as at the start. By default none are ever kept.
     fn keep_prefixes(&mut self, _bytes: u64) {}
     /// Sets how many rows of a request run at once where it can be cut, at least 1. By default it is the network's own.
     fn set_piece(&mut self, _rows: usize) {}
