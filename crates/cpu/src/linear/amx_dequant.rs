@@ -18,9 +18,13 @@ use std::{
 
 use super::{
     amx,
-    avx512_dequant::{factors, fetch_ahead},
-    int8::{QUAD, QUAD_BYTES, QUADS},
-    integers::{Code, Coding, INPUTS, avx512::quad_of, codings},
+    avx512_dequant::fetch_ahead,
+    int8::{QUAD, QUAD_BYTES, QUADS, SHIFT},
+    integers::{
+        Code, Coding, INPUTS,
+        avx512::{factors, quad_of},
+        codings,
+    },
     kernel::{Block, Kernel},
     packed::{GROUP, PANEL},
     unpacked::{self, Dequant, Pair, unpacks},
@@ -105,6 +109,8 @@ unsafe fn unpack_while_multiplying<D: Dequant<__m512>, const IS_TALL: bool>(bloc
 
 /// The number to which bytes are added: its bits 8 to 15 count units.
 const LARGE: f32 = 32_768.0;
+/// The byte of a weight of 0, added to it.
+const MIDDLE: f32 = LARGE + SHIFT as f32;
 
 /// Rounds two inputs of all outputs.
 ///
@@ -132,8 +138,6 @@ pub(super) struct InPairs<C> {
 impl<C: Code> InPairs<C> {
     /// Records whether one multiplication makes a weight.
     const AT_ONCE: bool = !C::CODING.minima() && !C::CODING.part_scales();
-    /// The middle, as bytes have it.
-    const MIDDLE: f32 = LARGE + C::CODING.middle() as f32;
 }
 
 impl<C: Code> Dequant<__m512> for InPairs<C> {
@@ -148,7 +152,7 @@ impl<C: Code> Dequant<__m512> for InPairs<C> {
         unsafe {
             let [head, part, integers] = pair.places::<C>(part, panel);
             let [scales, second] = factors::<C>(head, part, panel);
-            let second = if Self::AT_ONCE { _mm512_mul_ps(scales, _mm512_set1_ps(Self::MIDDLE)) } else { second };
+            let second = if Self::AT_ONCE { _mm512_mul_ps(scales, _mm512_set1_ps(MIDDLE)) } else { second };
             Self {
                 integers,
                 scales: [in_turns::<0>(scales), in_turns::<1>(scales)],
@@ -171,7 +175,7 @@ impl<C: Code> Dequant<__m512> for InPairs<C> {
             if C::CODING.halves() == 2 && quad == QUADS / 2 {
                 self.scales = self.second;
             }
-            let bytes = quad_of::<C, true>(self.integers, quad);
+            let bytes = quad_of::<C>(self.integers, quad);
             let mut weights = [_mm512_set1_ps(0.0); QUAD];
             for (index, weights) in weights.iter_mut().enumerate() {
                 let places = _mm512_loadu_si512(PLACES[index].as_ptr().cast());
@@ -197,7 +201,7 @@ impl<C: Code> InPairs<C> {
             if Self::AT_ONCE {
                 return _mm512_fmsub_ps(large, scales, second);
             }
-            let product = _mm512_mul_ps(_mm512_sub_ps(large, _mm512_set1_ps(Self::MIDDLE)), scales);
+            let product = _mm512_mul_ps(_mm512_sub_ps(large, _mm512_set1_ps(MIDDLE)), scales);
             if C::CODING.minima() { _mm512_sub_ps(product, second) } else { product }
         }
     }

@@ -10,13 +10,15 @@
 //! # Products
 //!
 //! For each group, in ascending order, the sum of the integers' products, which is exact whatever its order, is
-//! multiplied with `input scale * weight scale` and added to the row's sum.
+//! multiplied with the weight's scale, then with the input's, and added to the row's sum. Integer sums begin at the bits of
+//! [`COUNTER`]: one fused operation, `(COUNTER + sum) * scale - COUNTER * scale`, then converts and multiplies. It rounds
+//! once, as `COUNTER * scale` is exact: scales have at most 19 bits.
 //!
 //! # Weights
 //!
 //! Byte dot products multiply bytes without a sign with bytes that have one. Weights are the former, as
 //! [`integers`](super::integers) lays them out: eight bits are the integer plus 128. Each group of inputs stores -128
-//! times their sum: integer sums begin there, and the offset of the weights costs nothing.
+//! times their sum, from [`ZERO`] on: integer sums begin there, and the offset of the weights costs nothing.
 
 use std::fmt;
 
@@ -43,6 +45,10 @@ impl fmt::Display for Activations {
 
 /// Number that is added to a weight's integer, so that it has no sign.
 pub(super) const SHIFT: i32 = 128;
+/// Number in whose lowest bits integers count: its bits plus `n` are the bits of it plus `n`, for magnitudes of `n` below 2^22.
+pub(super) const COUNTER: f32 = 12_582_912.0;
+/// Integer sum of 0: the bits of [`COUNTER`], so that a sum is a float as it is.
+pub(super) const ZERO: i32 = COUNTER.to_bits() as i32;
 /// Inputs that a byte dot product takes at a time.
 pub(super) const QUAD: usize = 4;
 /// Quads in a group.
@@ -58,9 +64,9 @@ pub(super) struct InputGroup {
     pub(super) integers: [i8; INPUTS],
     /// Factor of the integers.
     pub(super) scale: f32,
-    /// Start of integer sums: minus [`SHIFT`] times the sum of the integers.
+    /// Start of integer sums: [`ZERO`] minus [`SHIFT`] times the sum of the integers.
     pub(super) start: i32,
-    /// Minus the sum of the first half of the integers.
+    /// Minus [`SHIFT`] times the sum of the first half of the integers.
     pub(super) first: i32,
     /// The scale times the sum of the integers: the factor of a minimum.
     pub(super) weighted: f32,
@@ -73,16 +79,14 @@ impl InputGroup {
     /// Rounds a group. Written for vectors of any width, with the same bits for all of them.
     #[inline(always)]
     fn new(values: &[f32; INPUTS]) -> Self {
-        /// Added to a number of less than 2^22, it leaves the nearest integer in the low bits.
-        const ROUNDING: f32 = 12_582_912.0;
         // Bits of magnitudes ascend with them, and end with infinity and NaN.
         let largest = f32::from_bits(values.iter().fold(0, |most, value| most.max(value.to_bits() & 0x7fff_ffff)));
         let tiny = largest < TINY;
         let inverse = if tiny { 0.0 } else { 127.0 / largest };
         let mut rounded = [0i32; INPUTS];
         for (rounded, value) in rounded.iter_mut().zip(values) {
-            // The sign of the lowest byte: the bits above are those of `ROUNDING`.
-            *rounded = ((value * inverse + ROUNDING).to_bits() as i32) << 24 >> 24;
+            // The nearest integer, and the sign of its byte: the bits above are those of `COUNTER`.
+            *rounded = ((value * inverse + COUNTER).to_bits() as i32) << 24 >> 24;
         }
         let (first, second) = rounded.split_at(INPUTS / 2);
         let first: i32 = first.iter().sum();
@@ -91,8 +95,8 @@ impl InputGroup {
         Self {
             integers: rounded.map(|integer| integer as i8),
             scale,
-            start: -SHIFT * sum,
-            first: -first,
+            start: ZERO - SHIFT * sum,
+            first: -SHIFT * first,
             weighted: scale * sum as f32,
         }
     }
@@ -164,9 +168,10 @@ mod tests {
             let group = written(isa, &values);
             // 2.5 and 3.5 are ties.
             assert_eq!([0, 1, 30, 31].map(|k| group.integers[k]), [-127, 2, 4, 2], "{isa:?}");
-            assert_eq!((group.scale, group.start, group.first, group.weighted), (2.0, 119 * SHIFT, 125, -238.0));
-            assert_eq!([begin::<Q8>(&group, 0), begin::<Q4>(&group, 0)], [119 * 128, 119 * 8]);
-            assert_eq!([0, 1].map(|half| begin::<Q6K>(&group, half)), [125 * 32, -6 * 32]);
+            assert_eq!((group.scale, group.start - ZERO, group.weighted), (2.0, 119 * SHIFT, -238.0));
+            assert_eq!(group.first, 125 * SHIFT);
+            assert_eq!([begin::<Q8>(&group, 0), begin::<Q4>(&group, 0)].map(|sum| sum - ZERO), [119 * 128, 119 * 8]);
+            assert_eq!([0, 1].map(|half| begin::<Q6K>(&group, half) - ZERO), [125 * 32, -6 * 32]);
         }
     }
 
@@ -186,10 +191,10 @@ mod tests {
             }
             for tiny in [0.0, -0.0, 1e-45, TINY * 0.99] {
                 let group = written(isa, &[tiny; INPUTS]);
-                assert_eq!((group.integers, group.scale, group.start), ([0; INPUTS], 0.0, 0));
+                assert_eq!((group.integers, group.scale, group.start), ([0; INPUTS], 0.0, ZERO));
             }
             let group = written(isa, &[f32::MIN; INPUTS]);
-            assert_eq!((group.integers, group.start), ([-127; INPUTS], 127 * 32 * SHIFT));
+            assert_eq!((group.integers, group.start - ZERO), ([-127; INPUTS], 127 * 32 * SHIFT));
         }
     }
 

@@ -16,9 +16,10 @@ use std::{
     arch::{
         asm,
         x86_64::{
-            __m256i, _mm256_add_epi32, _mm256_cvtepi32_ps, _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_loadu_ps,
-            _mm256_loadu_si256, _mm256_madd_epi16, _mm256_mul_ps, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_ps,
-            _mm256_setzero_si256, _mm256_slli_epi16, _mm256_srai_epi16, _mm256_store_si256, _mm256_storeu_ps,
+            __m256i, _mm_cvtsi32_si128, _mm256_add_epi32, _mm256_castsi256_ps, _mm256_fmadd_ps, _mm256_fnmadd_ps,
+            _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_mul_ps, _mm256_set1_epi16,
+            _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_si256, _mm256_slli_epi16, _mm256_sra_epi32,
+            _mm256_srai_epi16, _mm256_store_si256, _mm256_storeu_ps, _mm256_sub_epi32, _mm256_sub_ps,
         },
     },
     mem::MaybeUninit,
@@ -27,13 +28,12 @@ use std::{
 use super::{
     Code, INPUTS,
     avx2::LANES,
-    begin,
     prepared::{Ahead, PARTS, Weights},
 };
 use crate::{
     fetch,
     linear::{
-        int8::{InputGroup, QUAD, QUAD_BYTES, QUADS},
+        int8::{COUNTER, InputGroup, QUAD, QUAD_BYTES, QUADS, SHIFT, ZERO},
         kernel::{Block, LINE},
         packed::{GROUP, PANEL},
     },
@@ -170,7 +170,8 @@ macro_rules! looped {
         asm!(
             "2:",
             ".if {alone}",
-            "prefetcht0 byte ptr [{line}]",
+            "prefetcht0 byte ptr [{line} + {near}]",
+            "prefetcht1 byte ptr [{line} + {far}]",
             "add {line}, {line_step}",
             ".endif",
             $($body,)+
@@ -182,6 +183,8 @@ macro_rules! looped {
             "/* {even} */",
             rows = const ROWS,
             alone = const ALONE as usize,
+            near = const fetch::NEAR,
+            far = const fetch::FAR,
             quad_bytes = const QUAD_BYTES,
             even = in(reg) EVEN.0.as_ptr(),
             stride = in(reg) $inputs.stride,
@@ -301,7 +304,8 @@ pub(super) unsafe fn tile<P: Products, C: Code, const ROWS: usize>(block: &Block
             let next = ahead.start.wrapping_add(part * ahead.step);
             let lines = Lines { first: next, step: ahead.step / (GROUP * QUADS) };
             for line in 0..if evenly { 0 } else { ahead.step.div_ceil(LINE) } {
-                fetch::near(next.wrapping_add(line * LINE));
+                let line = next.wrapping_add(line * LINE);
+                if ahead.alone { fetch::stream(line) } else { fetch::near(line) }
             }
             for panel in 0..GROUP {
                 let quads = weights.bytes.add(part * weights.part_stride + panel * weights.panel_stride);
@@ -316,8 +320,8 @@ pub(super) unsafe fn tile<P: Products, C: Code, const ROWS: usize>(block: &Block
                         for (lanes, &total) in totals.iter().enumerate() {
                             let place = block.sums.add(row * block.sums_stride + panel * PANEL + lanes * LANES);
                             let factors = factors.add(lanes * LANES);
-                            let total = _mm256_cvtepi32_ps(total);
                             let scales = _mm256_loadu_ps(factors.add(half * PANEL));
+                            let total = _mm256_sub_ps(_mm256_castsi256_ps(total), _mm256_set1_ps(COUNTER));
                             let scale = _mm256_mul_ps(_mm256_set1_ps(group.scale), scales);
                             let mut sum = _mm256_fmadd_ps(total, scale, _mm256_loadu_ps(place));
                             if coding.minima() {
@@ -349,18 +353,31 @@ unsafe fn widen(group: *const u8, out: *mut Group) {
     }
 }
 
-/// Sums of each row as they begin, for both halves of a panel.
+/// Sums of each row as they begin, for both halves of a panel: [`begin`](super::begin) in vectors, which numbers in memory
+/// reach without the general registers.
 ///
 /// # Safety
 /// The processor has AVX2; `groups` points to an [`InputGroup`] of each row.
 #[inline(always)]
 pub(super) unsafe fn starts<C: Code, const ROWS: usize>(groups: Inputs, half: usize) -> Totals<ROWS> {
+    let coding = C::CODING;
     // SAFETY: the caller's promise.
     unsafe {
-        let mut starts = [[_mm256_setzero_si256(); HALVES]; ROWS];
+        let mut starts = [[_mm256_set1_epi32(ZERO); HALVES]; ROWS];
+        if coding.middle() == 0 {
+            return starts;
+        }
+        let bits = (SHIFT / coding.middle()).ilog2();
         for (row, starts) in starts.iter_mut().enumerate() {
             let group = &*groups.row(row).cast::<InputGroup>();
-            *starts = [_mm256_set1_epi32(begin::<C>(group, half)); HALVES];
+            let [all, first] = [_mm256_set1_epi32(group.start), _mm256_set1_epi32(group.first)];
+            let (sum, zero) = match (coding.halves(), half) {
+                (1, _) => (all, ZERO),
+                (_, 0) => (first, 0),
+                _ => (_mm256_sub_epi32(all, first), ZERO),
+            };
+            let moved = _mm256_sra_epi32(sum, _mm_cvtsi32_si128(bits as i32));
+            *starts = [_mm256_add_epi32(moved, _mm256_set1_epi32(ZERO - (zero >> bits))); HALVES];
         }
         starts
     }

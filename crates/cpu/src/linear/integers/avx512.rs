@@ -1,9 +1,8 @@
-//! Products of bytes with AVX-512's dot products of bytes: eight rows times a pair of panels at a time, or twelve where
-//! there are no more.
+//! Products of bytes with AVX-512's dot products of bytes.
 //!
-//! Integer sums have the registers to themselves. Sums rest in memory between two groups: that costs less than weights
-//! that are read, and unpacked, more often. A single tile of rows takes the integers as they stand in their blocks; more
-//! of them find them prepared. Integer sums are exact, so that both give the same bits.
+//! Integers are spread over a byte: four bits are multiplied by 16, and their scale is divided by it, so that every coding is
+//! `scale * (byte - 128) - minimum`. Up to twelve rows, a single tile, take the integers as they stand in their blocks. More
+//! find them prepared, and come in tiles of six, whose sums stay in registers, or of seven and eight. Both give the same bits.
 
 #![expect(clippy::cast_ptr_alignment, reason = "blocks and sums begin on cache lines; elements follow each other")]
 
@@ -11,28 +10,31 @@ use std::{
     arch::{
         asm,
         x86_64::{
-            __m512, __m512i, _mm_cvtsi32_si128, _mm512_and_si512, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32,
-            _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps, _mm512_or_si512,
-            _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_si512, _mm512_sll_epi16,
-            _mm512_srai_epi32, _mm512_srl_epi16, _mm512_srli_epi16,
+            __m512, __m512i, _mm_cvtsi32_si128, _mm512_add_epi32, _mm512_and_si512, _mm512_castsi512_ps,
+            _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_fmsub_ps, _mm512_fnmadd_ps, _mm512_loadu_si512, _mm512_mul_ps,
+            _mm512_or_si512, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_si512,
+            _mm512_sll_epi16, _mm512_slli_epi16, _mm512_srl_epi16, _mm512_srli_epi16, _mm512_storeu_ps,
+            _mm512_storeu_si512, _mm512_sub_epi32,
         },
     },
+    mem::offset_of,
     ops::Range,
 };
 
 use super::{
     Code, Coding, INPUTS,
-    avx2::Unsigned,
+    avx2::Vectors,
     avx2_tiles::Inputs,
-    begin, codings,
-    prepared::{Ahead, Tile, Unit, Weights, kernel},
+    codings,
+    numbers::Quad,
+    prepared::{self, Ahead, PANEL_BYTES, Preparation, Prepared, Tile, Unit, Weights, kernel},
 };
 use crate::{
-    fetch::near,
+    fetch::stream,
     isa::Tier,
     linear::{
         avx512_dequant,
-        int8::{InputGroup, QUAD, QUAD_BYTES, QUADS},
+        int8::{COUNTER, InputGroup, QUAD, QUAD_BYTES, QUADS, SHIFT, ZERO},
         kernel::{Block, Instructions, Kernel, LINE, tiles},
         packed::{GROUP, PANEL},
     },
@@ -44,58 +46,310 @@ pub(in crate::linear) const KERNELS: [Kernel; Coding::ALL.len()] = codings!(kern
 /// Dot products of bytes in registers of 64.
 pub(super) struct Wide;
 
-/// Reports whether rows meet one panel after the other: few of them wait for weights, which arrive sooner in the order of
-/// their places.
-const fn in_turns<C: Code, const DIRECT: bool, const ROWS: usize>() -> bool {
-    DIRECT && ROWS <= 2
-}
-
-/// Reports whether lines are asked for evenly, not for a part at once: a core keeps track of few, and waits where more are
-/// asked for. Three and four rows do not gain by it, nor do more of fewer bits.
-const fn evenly<C: Code, const DIRECT: bool, const ROWS: usize>() -> bool {
-    in_turns::<C, DIRECT, ROWS>() || DIRECT && C::CODING.bytes() && ROWS > 4
-}
-
 impl<C: Code> Unit<C> for Wide {
     const INSTRUCTIONS: Instructions = Instructions { vnni: true, ..Instructions::of(Tier::Avx512) };
-    type Preparation = Unsigned;
-    const TILES: &'static [Tile] = &tiles!((compiled, C, false): 1 2 3 4 5 6 7 8);
-    const DIRECT: &'static [Tile] = &tiles!((compiled, C, true): 1 2 3 4 5 6 7 8 9 10 11 12);
+    type Preparation = Spread;
+    const FEWEST: usize = 5;
+    const BEST: usize = REGISTER_ROWS;
+    const TILES: &'static [Tile] = &tiles!((prepared_tile, C): 5 6 7 8);
+    const DIRECT: &'static [Tile] = &tiles!((direct_tile, C): 1 2 3 4 5 6 7 8 9 10 11 12);
+}
+
+/// Weights as bytes over which their integers are spread.
+pub(super) struct Spread;
+
+impl Preparation for Spread {
+    const AS_PACKED: bool = true;
+    type Read = Vectors;
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    unsafe fn prepare<C: Code>(start: *const u8, parts: Range<usize>, prepared: &mut Prepared) -> Weights {
+        // SAFETY: the caller's promise.
+        unsafe { prepared::prepare::<Self, C>(start, parts, prepared) }
+    }
+
+    #[inline(always)]
+    unsafe fn write_factors<C: Code>(head: *const u8, part: *const u8, panel: usize, out: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            for (index, factor) in factors::<C>(head, part, panel).into_iter().take(C::CODING.factors()).enumerate() {
+                _mm512_storeu_ps(out.add(index * PANEL), factor);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn write_quads<C: Code>(integers: *const u8, quad: usize, out: *mut Quad) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            for next in 0..2 {
+                _mm512_storeu_si512(out.add(next).cast(), quad_of::<C>(integers, quad + next));
+            }
+        }
+    }
+}
+
+/// Rows of the largest tile whose sums stay in registers.
+const REGISTER_ROWS: usize = 6;
+
+/// Constants of the tiles in memory.
+#[repr(C)]
+struct Constants {
+    zero: i32,
+    minus_counter: f32,
+}
+static CONSTANTS: Constants = Constants { zero: ZERO, minus_counter: -COUNTER };
+
+/// Code of each row of a tile: `$code!(place of its inputs, integer sums, sums in registers, a free register, number)`.
+macro_rules! rows {
+    ($code:ident) => {
+        concat!(
+            $code!("{first}", "zmm0" "zmm1", "zmm12" "zmm13", "zmm30", "0"),
+            $code!("{first} + {stride}", "zmm2" "zmm3", "zmm14" "zmm15", "zmm31", "1"),
+            $code!("{first} + 2 * {stride}", "zmm4" "zmm5", "zmm16" "zmm17", "zmm30", "2"),
+            $code!("{fourth}", "zmm6" "zmm7", "zmm18" "zmm19", "zmm31", "3"),
+            $code!("{fourth} + {stride}", "zmm8" "zmm9", "zmm20" "zmm21", "zmm30", "4"),
+            ".if {rows} > 5\n",
+            $code!("{fourth} + 2 * {stride}", "zmm10" "zmm11", "zmm22" "zmm23", "zmm31", "5"),
+            ".endif\n.if {rows} > 6\n",
+            $code!("{seventh}", "zmm12" "zmm13", "" "", "zmm30", "6"),
+            ".endif\n.if {rows} > 7\n",
+            $code!("{seventh} + {stride}", "zmm14" "zmm15", "" "", "zmm31", "7"),
+            ".endif\n",
+        )
+    };
+}
+
+/// Integer sums begin: of the whole group, of its first half, or of its second.
+macro_rules! begin {
+    ($place:literal, $left:literal $right:literal, $($_sum:literal)+, $_free:literal, $_row:literal) => {
+        concat!(
+            ".if \\half == 1\n",
+            concat!("vpbroadcastd ", $left, ", dword ptr [", $place, " + {first_start}]\n"),
+            concat!("vpaddd ", $left, ", ", $left, ", dword ptr [rip + {constants}]{{1to16}}\n"),
+            ".else\n",
+            concat!("vpbroadcastd ", $left, ", dword ptr [", $place, " + {start}]\n"),
+            ".endif\n.if \\half == 2\n",
+            concat!("vpsubd ", $left, ", ", $left, ", dword ptr [", $place, " + {first_start}]{{1to16}}\n"),
+            ".endif\n",
+            concat!("vmovdqa64 ", $right, ", ", $left, "\n"),
+        )
+    };
+}
+
+/// Four inputs meet a quad of either panel.
+macro_rules! multiply {
+    ($place:literal, $left:literal $right:literal, $($_sum:literal)+, $free:literal, $_row:literal) => {
+        concat!(
+            concat!("vpbroadcastd ", $free, ", dword ptr [", $place, " + 4 * \\quad]\n"),
+            concat!("vpdpbusd ", $left, ", zmm24, ", $free, "\n"),
+            concat!("vpdpbusd ", $right, ", zmm25, ", $free, "\n"),
+        )
+    };
+}
+
+/// Integer sums become numbers, and are added to the row's sums.
+macro_rules! finish {
+    ($place:literal, $left:literal $right:literal, $left_sum:literal $right_sum:literal, $free:literal, $row:literal) => {
+        concat!(
+            concat!("vbroadcastss ", $free, ", dword ptr [", $place, " + {scale}]\n"),
+            concat!("vfmadd213ps ", $left, ", zmm26, zmm28\n"),
+            concat!("vfmadd213ps ", $right, ", zmm27, zmm29\n"),
+            ".if {rows} > {register_rows}\n",
+            concat!("vfmadd213ps ", $left, ", ", $free, ", zmmword ptr [{sums} + 128 * ", $row, "]\n"),
+            concat!("vfmadd213ps ", $right, ", ", $free, ", zmmword ptr [{sums} + 128 * ", $row, " + 64]\n"),
+            minima!($place, $left $right, $free),
+            concat!("vmovups zmmword ptr [{sums} + 128 * ", $row, "], ", $left, "\n"),
+            concat!("vmovups zmmword ptr [{sums} + 128 * ", $row, " + 64], ", $right, "\n"),
+            ".else\n",
+            concat!("vfmadd231ps ", $left_sum, ", ", $left, ", ", $free, "\n"),
+            concat!("vfmadd231ps ", $right_sum, ", ", $right, ", ", $free, "\n"),
+            minima!($place, $left_sum $right_sum, $free),
+            ".endif\n",
+        )
+    };
+}
+
+/// The subtraction of minima, if there are any.
+macro_rules! minima {
+    ($place:literal, $left:literal $right:literal, $free:literal) => {
+        concat!(
+            ".if {minima}\n",
+            concat!("vbroadcastss ", $free, ", dword ptr [", $place, " + {weighted}]\n"),
+            concat!("vfnmadd231ps ", $left, ", ", $free, ", zmmword ptr [{factors} + 64]\n"),
+            concat!("vfnmadd231ps ", $right, ", ", $free, ", zmmword ptr [{factors} + {panel_factors} + 64]\n"),
+            ".endif\n",
+        )
+    };
+}
+
+/// Products of a quad, which asks for weights to come, and for a row's inputs of the next tile: rows lie pages apart, where
+/// processors do not look ahead reliably.
+macro_rules! quad {
+    () => {
+        concat!(
+            "prefetcht0 byte ptr [{line}]\n",
+            "add {line}, {step}\n",
+            ".if \\quad < {rows}\n",
+            "prefetcht0 byte ptr [{next}]\n",
+            "add {next}, {stride}\n",
+            ".endif\n",
+            "vmovdqu64 zmm24, zmmword ptr [{quads} + 64 * \\quad]\n",
+            "vmovdqu64 zmm25, zmmword ptr [{quads} + 64 * \\quad + {panel_quads}]\n",
+            rows!(multiply),
+        )
+    };
+}
+
+/// Adds the products of some parts to the sums: of a group at once, or (`half` 1 and 2) of its halves, whose scales differ. It
+/// is in one piece because it takes all 32 registers.
+macro_rules! products {
+    ($sums:ident $place:ident $C:ident $ROWS:ident: [$($row:literal $left:tt $right:tt),*] $memory:expr $(, $used:tt)*) => {
+        asm!(
+            "2:",
+            ".irp half, 0, 1, 2\n.if ({halves} == 1) == (\\half == 0)",
+            rows!(begin),
+            ".irp quad, 0, 1, 2, 3, 4, 5, 6, 7\n.if (\\half == 0) || ((\\half == 2) == (\\quad > 3))",
+            quad!(),
+            ".endif\n.endr",
+            "vmovups zmm26, zmmword ptr [{factors} + 64 * (\\half / 2)]",
+            "vmovups zmm27, zmmword ptr [{factors} + {panel_factors} + 64 * (\\half / 2)]",
+            "vmulps zmm28, zmm26, dword ptr [rip + {constants} + 4]{{1to16}}",
+            "vmulps zmm29, zmm27, dword ptr [rip + {constants} + 4]{{1to16}}",
+            rows!(finish),
+            ".endif\n.endr",
+            "add {next}, {back}",
+            "add {first}, {group}",
+            "add {fourth}, {group}",
+            "add {seventh}, {group}",
+            "add {quads}, {part_stride}",
+            "add {factors}, 2 * {panel_factors}",
+            "dec {parts}",
+            "jne 2b",
+            rows = const $ROWS,
+            register_rows = const REGISTER_ROWS,
+            halves = const $C::CODING.halves(),
+            minima = const $C::CODING.minima() as usize,
+            panel_quads = const PANEL_BYTES,
+            panel_factors = const $C::CODING.factors() * size_of::<__m512>(),
+            group = const size_of::<InputGroup>(),
+            start = const offset_of!(InputGroup, start),
+            first_start = const offset_of!(InputGroup, first),
+            scale = const offset_of!(InputGroup, scale),
+            weighted = const offset_of!(InputGroup, weighted),
+            constants = sym CONSTANTS,
+            stride = in(reg) $place.inputs.stride,
+            part_stride = in(reg) $place.part_stride,
+            step = in(reg) $place.step,
+            next = inout(reg) $place.inputs.row($ROWS) => _,
+            back = in(reg) size_of::<InputGroup>().wrapping_sub($ROWS * $place.inputs.stride),
+            sums = in(reg) $memory,
+            first = inout(reg) $place.inputs.first => _,
+            fourth = inout(reg) $place.inputs.row(3) => _,
+            seventh = inout(reg) $place.inputs.row(6) => _,
+            quads = inout(reg) $place.quads => _,
+            factors = inout(reg) $place.factors => _,
+            parts = inout(reg) $place.parts => _,
+            line = inout(reg) $place.line => _,
+            $(inout($left) $sums[$row][0], inout($right) $sums[$row][1],)*
+            $(out($used) _,)*
+            out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _, out("zmm4") _, out("zmm5") _,
+            out("zmm6") _, out("zmm7") _, out("zmm8") _, out("zmm9") _, out("zmm10") _, out("zmm11") _,
+            out("zmm24") _, out("zmm25") _, out("zmm26") _, out("zmm27") _,
+            out("zmm28") _, out("zmm29") _, out("zmm30") _, out("zmm31") _,
+            options(nostack),
+        )
+    };
+}
+
+/// Parts that a tile multiplies.
+struct Place {
+    /// The rows' first groups.
+    inputs: Inputs,
+    /// Number of parts, at least 1.
+    parts: usize,
+    /// Prepared bytes of the first panel; those of the second are [`PANEL_BYTES`] on.
+    quads: *const u8,
+    /// Bytes from part to part.
+    part_stride: usize,
+    /// Prepared factors of the first panel's first part, then of the second's.
+    factors: *const f32,
+    /// Line that the first quad asks for, anywhere, and the bytes to the next quad's.
+    line: *const u8,
+    step: usize,
+}
+
+/// Adds the products of parts to the sums.
+///
+/// # Safety
+/// As [`prepared_tile`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+unsafe fn add_products<C: Code, const ROWS: usize>(sums: &mut [[__m512; GROUP]; ROWS], place: &Place) {
+    /// Memory of sums in registers.
+    const NONE: *const f32 = std::ptr::null();
+    const { assert!(5 <= ROWS && ROWS <= 8, "tiles of five to eight rows") };
+    // SAFETY: the caller vouches for weights and rows; of 8 rows' places those beyond `ROWS` are not read.
+    unsafe {
+        match ROWS {
+            5 => products!(sums place C ROWS:
+                [0 "zmm12" "zmm13", 1 "zmm14" "zmm15", 2 "zmm16" "zmm17", 3 "zmm18" "zmm19", 4 "zmm20" "zmm21"] NONE),
+            6 => products!(sums place C ROWS:
+                [0 "zmm12" "zmm13", 1 "zmm14" "zmm15", 2 "zmm16" "zmm17", 3 "zmm18" "zmm19", 4 "zmm20" "zmm21",
+                5 "zmm22" "zmm23"] NONE),
+            _ => products!(sums place C ROWS: [] sums.as_mut_ptr(), "zmm12", "zmm13", "zmm14", "zmm15"),
+        }
+    }
 }
 
 /// # Safety
-/// As [`tile`].
+/// The processor has AVX-512 with VNNI; the block keeps its promises and has `ROWS` rows, five to eight, and one pair of panels,
+/// whose prepared parts are `weights`.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn compiled<C: Code, const DIRECT: bool, const ROWS: usize>(block: &Block, weights: &Weights, ahead: Ahead) {
-    // SAFETY: the caller's promise.
-    unsafe { tile::<C, DIRECT, ROWS>(block, weights, ahead) }
+unsafe fn prepared_tile<C: Code, const ROWS: usize>(block: &Block, weights: &Weights, ahead: Ahead) {
+    // SAFETY: every access is inside what the block and its maker promise. What is asked for ahead may lie anywhere.
+    unsafe {
+        let mut sums = block.load_sums::<__m512, ROWS, GROUP>(0);
+        let place = Place {
+            inputs: Inputs { first: block.input, stride: block.input_stride },
+            parts: block.depth / INPUTS,
+            quads: weights.bytes,
+            part_stride: weights.part_stride,
+            factors: weights.factors,
+            line: ahead.start,
+            step: ahead.step / QUADS,
+        };
+        if place.parts > 0 {
+            add_products::<C, ROWS>(&mut sums, &place);
+        }
+        block.store_sums(0, &sums);
+    }
+}
+
+/// Reports whether rows meet one panel after the other: few of them wait for weights, which arrive sooner in the order of
+/// their places.
+const fn in_turns<const ROWS: usize>() -> bool {
+    ROWS <= 2
 }
 
 /// # Safety
-/// The processor has AVX-512 with VNNI; the block keeps its promises and has `ROWS` rows and one pair of panels, whose
-/// weights are prepared or, if `DIRECT`, begin with its first part.
-#[inline(always)]
-unsafe fn tile<C: Code, const DIRECT: bool, const ROWS: usize>(block: &Block, weights: &Weights, ahead: Ahead) {
+/// The processor has AVX-512 with VNNI; the block keeps its promises and has `ROWS` rows and one pair of panels, which
+/// begins with the first part of `weights`.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn direct_tile<C: Code, const ROWS: usize>(block: &Block, weights: &Weights, ahead: Ahead) {
     // SAFETY: every access is inside what the block and its maker promise. Four inputs are one word, aligned because rows
-    // begin on cache lines and groups take twelve words. What is asked for ahead may lie anywhere.
+    // begin on cache lines and groups take twelve words.
     unsafe {
         let mut sums = block.load_sums::<__m512, ROWS, GROUP>(0);
         let mut next = ahead.start;
         let mut input = Inputs { first: block.input, stride: block.input_stride };
         for part in 0..block.depth / INPUTS {
-            if !evenly::<C, DIRECT, ROWS>() {
-                fetch(next, 0..ahead.step.div_ceil(LINE));
-            }
-            // The next tile's inputs of this group: rows lie pages apart, where no processor looks ahead by itself.
-            for row in ROWS..2 * ROWS {
-                near(input.row(row));
-            }
-            let panels = [place::<C, DIRECT>(weights, part, 0), place::<C, DIRECT>(weights, part, 1)];
-            if in_turns::<C, DIRECT, ROWS>() {
-                add::<C, DIRECT, ROWS, 1>(&mut sums, &panels, 0, input, next);
-                add::<C, DIRECT, ROWS, 1>(&mut sums, &panels, 1, input, next);
+            let panels = [direct::<C>(weights, part, 0), direct::<C>(weights, part, 1)];
+            if in_turns::<ROWS>() {
+                add::<C, ROWS, 1>(&mut sums, &panels, 0, input, next);
+                add::<C, ROWS, 1>(&mut sums, &panels, 1, input, next);
             } else {
-                add::<C, DIRECT, ROWS, GROUP>(&mut sums, &panels, 0, input, next);
+                add::<C, ROWS, GROUP>(&mut sums, &panels, 0, input, next);
             }
             next = next.wrapping_add(ahead.step);
             input.first = input.first.add(size_of::<InputGroup>());
@@ -107,9 +361,9 @@ unsafe fn tile<C: Code, const DIRECT: bool, const ROWS: usize>(block: &Block, we
 /// Adds the products of a part with `PANELS` panels from `first` on.
 ///
 /// # Safety
-/// As [`tile`].
+/// As [`direct_tile`].
 #[inline(always)]
-unsafe fn add<C: Code, const DIRECT: bool, const ROWS: usize, const PANELS: usize>(
+unsafe fn add<C: Code, const ROWS: usize, const PANELS: usize>(
     sums: &mut [[__m512; GROUP]; ROWS],
     places: &[(*const u8, [__m512; 2]); GROUP],
     first: usize,
@@ -117,6 +371,7 @@ unsafe fn add<C: Code, const DIRECT: bool, const ROWS: usize, const PANELS: usiz
     next: *const u8,
 ) {
     let coding = C::CODING;
+    let lines = (coding.block_bytes() / coding.parts()).div_ceil(LINE);
     // SAFETY: the caller's promise.
     unsafe {
         let group = |row: usize| input.row(row).cast::<InputGroup>();
@@ -126,35 +381,32 @@ unsafe fn add<C: Code, const DIRECT: bool, const ROWS: usize, const PANELS: usiz
                 totals[row] = [starts::<C>(&*group(row), half); PANELS];
             }
             let count = QUADS / coding.halves();
-            for two in (half * count..(half + 1) * count).step_by(2) {
-                for quad in [two, two + 1] {
-                    if evenly::<C, DIRECT, ROWS>() {
-                        let lines = (coding.block_bytes() / coding.parts()).div_ceil(LINE);
-                        let turn = first * QUADS + quad * PANELS;
-                        let lines = turn * lines / (GROUP * QUADS)..(turn + PANELS) * lines / (GROUP * QUADS);
-                        if in_turns::<C, DIRECT, ROWS>() { fetch_here(next, lines) } else { fetch(next, lines) }
-                    }
-                    let mut quads = [_mm512_setzero_si512(); PANELS];
+            for quad in half * count..(half + 1) * count {
+                let turn = first * QUADS + quad * PANELS;
+                for line in turn * lines / (GROUP * QUADS)..(turn + PANELS) * lines / (GROUP * QUADS) {
+                    stream(next.wrapping_add(line * LINE));
+                }
+                let mut quads = [_mm512_setzero_si512(); PANELS];
+                for panel in 0..PANELS {
+                    quads[panel] = quad_of::<C>(places[first + panel].0, quad);
+                }
+                for row in 0..ROWS {
+                    let four = _mm512_set1_epi32(*input.row(row).add(quad * QUAD).cast::<i32>());
                     for panel in 0..PANELS {
-                        quads[panel] = quad_of::<C, DIRECT>(places[first + panel].0, quad);
-                    }
-                    for row in 0..ROWS {
-                        let four = _mm512_set1_epi32(*input.row(row).add(quad * QUAD).cast::<i32>());
-                        for panel in 0..PANELS {
-                            totals[row][panel] = _mm512_dpbusd_epi32(totals[row][panel], quads[panel], four);
-                        }
+                        totals[row][panel] = _mm512_dpbusd_epi32(totals[row][panel], quads[panel], four);
                     }
                 }
             }
-            for row in 0..ROWS {
-                let scale = _mm512_set1_ps((*group(row)).scale);
-                for panel in 0..PANELS {
-                    let (sum, factors) = (&mut sums[row][first + panel], &places[first + panel].1);
-                    let total = _mm512_cvtepi32_ps(totals[row][panel]);
-                    *sum = _mm512_fmadd_ps(total, _mm512_mul_ps(scale, factors[half]), *sum);
+            for panel in 0..PANELS {
+                let factors = &places[first + panel].1;
+                let counters = _mm512_mul_ps(factors[half], _mm512_set1_ps(COUNTER));
+                for row in 0..ROWS {
+                    let sum = &mut sums[row][first + panel];
+                    let total = _mm512_castsi512_ps(totals[row][panel]);
+                    let product = _mm512_fmsub_ps(total, factors[half], counters);
+                    *sum = _mm512_fmadd_ps(product, _mm512_set1_ps((*group(row)).scale), *sum);
                     if coding.minima() {
-                        let weighted = _mm512_set1_ps((*group(row)).weighted);
-                        *sum = _mm512_fnmadd_ps(weighted, factors[1], *sum);
+                        *sum = _mm512_fnmadd_ps(_mm512_set1_ps((*group(row)).weighted), factors[1], *sum);
                     }
                 }
             }
@@ -162,47 +414,48 @@ unsafe fn add<C: Code, const DIRECT: bool, const ROWS: usize, const PANELS: usiz
     }
 }
 
-/// Asks the first-level cache for lines after `start`, which may lie anywhere.
-#[inline(always)]
-fn fetch(start: *const u8, lines: Range<usize>) {
-    for line in lines {
-        near(start.wrapping_add(line * LINE));
-    }
-}
-
-/// [`fetch`], at this very place: the compiler gathers prefetches at the end of a loop, where they wait for each other.
-#[inline(always)]
-fn fetch_here(start: *const u8, lines: Range<usize>) {
-    for line in lines {
-        let line = start.wrapping_add(line * LINE);
-        // SAFETY: a prefetch reads nothing, wherever it points.
-        unsafe { asm!("prefetcht0 byte ptr [{line}]", line = in(reg) line, options(nostack, preserves_flags)) }
-    }
-}
-
-/// Where a panel's integers of a part begin, and its factors: scales of either half, or the scales and the minima.
+/// Where a panel's integers of a part begin, as they are packed, and its [`factors`].
 ///
 /// # Safety
-/// As [`tile`]; the block has the part.
+/// As [`direct_tile`]; the block has the part.
 #[inline(always)]
-unsafe fn place<C: Code, const DIRECT: bool>(weights: &Weights, part: usize, panel: usize) -> (*const u8, [__m512; 2]) {
+unsafe fn direct<C: Code>(weights: &Weights, part: usize, panel: usize) -> (*const u8, [__m512; 2]) {
     let coding = C::CODING;
     // SAFETY: the caller vouches for processor and weights.
     unsafe {
-        if DIRECT {
-            let head = weights.bytes.add(coding.block_offset(part));
-            let start = weights.bytes.add(coding.part_offset(part));
-            let integers = start.add(coding.scale_bytes() + panel * coding.panel_bytes());
-            return (integers, avx512_dequant::factors::<C>(head, start, panel));
-        }
-        let factors = weights.factors.add((part * GROUP + panel) * coding.factors() * PANEL);
-        let second = factors.add((coding.factors() - 1) * PANEL);
-        let quads = weights.bytes.add(part * weights.part_stride + panel * weights.panel_stride);
-        (quads, [_mm512_loadu_ps(factors), _mm512_loadu_ps(second)])
+        let head = weights.bytes.add(coding.block_offset(part));
+        let start = weights.bytes.add(coding.part_offset(part));
+        let integers = start.add(coding.scale_bytes() + panel * coding.panel_bytes());
+        (integers, factors::<C>(head, start, panel))
     }
 }
 
-/// [`begin`] for all outputs. A number in memory is shifted after it is spread: that keeps it out of the general registers.
+/// Factors of bytes over which integers are spread: scales of either half, or the scales and the minima.
+///
+/// # Safety
+/// As [`avx512_dequant::factors`].
+#[inline(always)]
+pub(in crate::linear) unsafe fn factors<C: Code>(head: *const u8, part: *const u8, panel: usize) -> [__m512; 2] {
+    let coding = C::CODING;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let [scales, second] = avx512_dequant::factors::<C>(head, part, panel);
+        // Exact, as a power of two is.
+        let spread = _mm512_set1_ps(1.0 / (1 << spread_bits(coding)) as f32);
+        let scales = _mm512_mul_ps(scales, spread);
+        if coding.minima() {
+            return [scales, _mm512_fnmadd_ps(scales, _mm512_set1_ps(SHIFT as f32), second)];
+        }
+        [scales, _mm512_mul_ps(second, spread)]
+    }
+}
+
+/// Bits by which an integer is moved up in its byte.
+const fn spread_bits(coding: Coding) -> usize {
+    if coding.bytes() { 0 } else { 4 - coding.upper_bits() }
+}
+
+/// Start of the integer sums of a group, or of a half of it, for all outputs.
 ///
 /// # Safety
 /// The processor has AVX-512.
@@ -210,41 +463,47 @@ unsafe fn place<C: Code, const DIRECT: bool>(weights: &Weights, part: usize, pan
 unsafe fn starts<C: Code>(group: &InputGroup, half: usize) -> __m512i {
     // SAFETY: the caller's promise.
     unsafe {
-        let start = _mm512_set1_epi32(group.start);
-        match C::CODING.middle() {
-            8 => _mm512_srai_epi32::<4>(start),
-            16 => _mm512_srai_epi32::<3>(start),
-            _ => _mm512_set1_epi32(begin::<C>(group, half)),
+        let [all, first] = [_mm512_set1_epi32(group.start), _mm512_set1_epi32(group.first)];
+        match (C::CODING.halves(), half) {
+            (1, _) => all,
+            (_, 0) => _mm512_add_epi32(first, _mm512_set1_epi32(ZERO)),
+            _ => _mm512_sub_epi32(all, first),
         }
     }
 }
 
-/// Four weights of each output of a panel, as bytes without a sign.
+/// Four weights of each output of a panel, as bytes over which integers are spread.
 ///
 /// # Safety
-/// The processor has AVX-512 F and BW; `integers` points to a panel's part, as it is packed if `DIRECT`, else prepared.
+/// The processor has AVX-512 F and BW; `integers` points to a panel's part as it is packed.
 #[inline(always)]
-pub(in crate::linear) unsafe fn quad_of<C: Code, const DIRECT: bool>(integers: *const u8, quad: usize) -> __m512i {
-    let (coding, bits) = (C::CODING, C::CODING.upper_bits());
+pub(in crate::linear) unsafe fn quad_of<C: Code>(integers: *const u8, quad: usize) -> __m512i {
+    let (coding, bits, spread) = (C::CODING, C::CODING.upper_bits(), spread_bits(C::CODING));
     // SAFETY: the caller vouches for processor and lines.
     unsafe {
         let line = |index: usize| _mm512_loadu_si512(integers.add(index * QUAD_BYTES).cast());
-        if coding.bytes() || !DIRECT {
+        if coding.bytes() {
             return line(quad);
         }
         let lower = line(coding.upper_bytes() / QUAD_BYTES + quad / 2);
-        let lower = if quad.is_multiple_of(2) { lower } else { _mm512_srli_epi16::<4>(lower) };
-        let lower = _mm512_and_si512(lower, _mm512_set1_epi8(15));
+        let lower = match (quad % 2, spread) {
+            (0, 4) => _mm512_slli_epi16::<4>(lower),
+            (0, 3) => _mm512_slli_epi16::<3>(lower),
+            (0, _) => _mm512_slli_epi16::<2>(lower),
+            (_, 4) => lower,
+            (_, 3) => _mm512_srli_epi16::<1>(lower),
+            _ => _mm512_srli_epi16::<2>(lower),
+        };
+        let lower = _mm512_and_si512(lower, _mm512_set1_epi8((15 << spread) as i8));
         if bits == 0 {
             return lower;
         }
-        let upper = line(quad * bits / 8);
-        let shift = (quad * bits % 8) as i32 - 4;
-        let upper = if shift < 0 {
-            _mm512_sll_epi16(upper, _mm_cvtsi32_si128(-shift))
+        let (upper, shift) = (line(quad * bits / 8), 8 - bits as i32 - (quad * bits % 8) as i32);
+        let upper = if shift >= 0 {
+            _mm512_sll_epi16(upper, _mm_cvtsi32_si128(shift))
         } else {
-            _mm512_srl_epi16(upper, _mm_cvtsi32_si128(shift))
+            _mm512_srl_epi16(upper, _mm_cvtsi32_si128(-shift))
         };
-        _mm512_or_si512(lower, _mm512_and_si512(upper, _mm512_set1_epi8((((1 << bits) - 1) << 4) as i8)))
+        _mm512_or_si512(lower, _mm512_and_si512(upper, _mm512_set1_epi8((255 << (8 - bits)) as i8)))
     }
 }

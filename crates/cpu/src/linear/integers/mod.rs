@@ -39,7 +39,7 @@ mod prepared;
 use demask_tensor::{BlockFormat, Dtype, Quantisation};
 
 use super::{
-    int8::{InputGroup, QUAD_BYTES, SHIFT},
+    int8::{InputGroup, QUAD_BYTES, SHIFT, ZERO},
     packed::{GROUP, PANEL},
 };
 pub(super) use demask_tensor::GROUP_INPUTS as INPUTS;
@@ -201,17 +201,19 @@ impl Coding {
     }
 }
 
-/// Start of the integer sums of a group of inputs, or of half number `half` of it where the coding has two: minus the middle
-/// times the sum of the integers.
+/// Start of the integer sums of a group of inputs, or of half number `half` of it where the coding has two: [`ZERO`] minus the
+/// middle times the sum of the integers.
 #[inline(always)]
 pub(super) fn begin<C: Code>(group: &InputGroup, half: usize) -> i32 {
     let middle = C::CODING.middle();
-    match (middle, C::CODING.halves(), half) {
-        (0, _, _) => 0,
-        (_, 1, _) => group.start >> (SHIFT / middle).ilog2(),
-        (_, _, 0) => middle * group.first,
-        _ => middle * ((group.start >> SHIFT.ilog2()) - group.first),
-    }
+    let all = group.start - ZERO;
+    let shifted = match (C::CODING.halves(), half) {
+        _ if middle == 0 => return ZERO,
+        (1, _) => all,
+        (_, 0) => group.first,
+        _ => all - group.first,
+    };
+    ZERO + (shifted >> (SHIFT / middle).ilog2())
 }
 
 /// A [`Coding`] as a type.

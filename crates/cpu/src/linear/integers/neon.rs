@@ -11,9 +11,9 @@
 
 use std::{
     arch::aarch64::{
-        float32x4_t, int8x16_t, int32x4_t, vaddq_s32, vcvtq_f32_s32, vdupq_laneq_s32, vdupq_n_f32, vdupq_n_s8,
-        vdupq_n_s32, vfmaq_f32, vfmsq_f32, vget_low_s8, vld1q_f32, vld1q_s8, vmull_high_s8, vmull_s8, vmulq_f32,
-        vpadalq_s16, vpaddq_s16, vreinterpretq_s8_s32, vreinterpretq_s32_s8, vst1q_f32,
+        float32x4_t, int8x16_t, int32x4_t, vaddq_s32, vdupq_laneq_s32, vdupq_n_f32, vdupq_n_s8, vdupq_n_s32, vfmaq_f32,
+        vfmsq_f32, vget_low_s8, vld1q_f32, vld1q_s8, vmull_high_s8, vmull_s8, vmulq_f32, vpadalq_s16, vpaddq_s16,
+        vreinterpretq_f32_s32, vreinterpretq_s8_s32, vreinterpretq_s32_s8, vst1q_f32,
     },
     ops::Range,
 };
@@ -28,7 +28,7 @@ use crate::{
     instructions::sdot,
     isa::Tier,
     linear::{
-        int8::{InputGroup, QUAD_BYTES},
+        int8::{COUNTER, InputGroup, QUAD_BYTES, ZERO},
         kernel::{Block, Instructions, Kernel, LINE},
         packed::{GROUP, PANEL},
     },
@@ -195,7 +195,8 @@ pub(super) unsafe fn tile<U: Short, C: Code, const ROWS: usize>(block: &Block, w
         let mut next = ahead.start;
         for part in 0..block.depth / INPUTS {
             for line in 0..ahead.step.div_ceil(LINE) {
-                fetch::near(next.wrapping_add(line * LINE));
+                let line = next.wrapping_add(line * LINE);
+                if ahead.alone { fetch::stream(line) } else { fetch::near(line) }
             }
             next = next.wrapping_add(ahead.step);
             let input = block.input.add(part * size_of::<InputGroup>());
@@ -233,13 +234,13 @@ unsafe fn finish<C: Code>(
     // SAFETY: the caller's promise.
     unsafe {
         // Products of eight bits are those of the integers themselves.
-        let start = vdupq_n_s32(if coding.bytes() { 0 } else { begin::<C>(group, half) });
+        let start = vdupq_n_s32(if coding.bytes() { ZERO } else { begin::<C>(group, half) });
         for register in 0..REGISTERS {
             let load = |which: usize| -> float32x4_t { vld1q_f32(factors.add(which * PANEL + register * LANES)) };
             let place = sums.add(register * LANES);
-            let scale = vmulq_f32(vdupq_n_f32(group.scale), load(half));
-            let total = vcvtq_f32_s32(vaddq_s32(totals[register], start));
-            let mut sum = vfmaq_f32(vld1q_f32(place), total, scale);
+            let total = vreinterpretq_f32_s32(vaddq_s32(totals[register], start));
+            let product = vfmaq_f32(vmulq_f32(vdupq_n_f32(-COUNTER), load(half)), total, load(half));
+            let mut sum = vfmaq_f32(vld1q_f32(place), product, vdupq_n_f32(group.scale));
             if coding.minima() {
                 sum = vfmsq_f32(sum, vdupq_n_f32(group.weighted), load(1));
             }

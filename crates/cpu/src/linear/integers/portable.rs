@@ -8,7 +8,7 @@ use super::{
 };
 use crate::linear::{
     input::InputFormat,
-    int8::{InputGroup, QUAD, QUADS},
+    int8::{COUNTER, InputGroup, QUAD, QUADS},
     kernel::{Block, Kernel},
     packed::{GROUP, PANEL, WeightFormat},
     portable,
@@ -83,7 +83,8 @@ impl Weights {
                 }
             }
             for lane in 0..PANEL {
-                sums[lane] += totals[lane] as f32 * (input.scale * self.factors[half][lane]);
+                let total = f32::from_bits(totals[lane] as u32) - COUNTER;
+                sums[lane] += total * self.factors[half][lane] * input.scale;
             }
         }
         if C::CODING.minima() {

@@ -22,8 +22,8 @@ use crate::linear::{
 pub(super) const PARTS: usize = 16;
 /// Number of parts for a single tile of rows: so few that memory is read while they are multiplied.
 const FEW_PARTS: usize = 2;
-/// Bytes that weights are asked for ahead of their use where there is a single tile of rows.
-const AHEAD: usize = 4096;
+/// Bytes of a panel in a prepared part.
+pub(super) const PANEL_BYTES: usize = QUADS * QUAD_BYTES;
 
 /// A tile of a fixed number of rows.
 pub(super) type Tile = unsafe fn(&Block, &Weights, Ahead);
@@ -34,8 +34,14 @@ pub(super) trait Unit<C: Code> {
     const INSTRUCTIONS: Instructions;
     /// Form in which tiles take weights.
     type Preparation: Preparation;
-    /// Tiles of each number of rows, for prepared weights.
+    /// Tiles of each number of rows from [`FEWEST`](Unit::FEWEST) on, for prepared weights.
     const TILES: &'static [Tile];
+    /// Rows of the smallest tile: [`DIRECT`](Unit::DIRECT) has those of fewer.
+    const FEWEST: usize = 1;
+    /// Rows of the largest tile.
+    const MOST: usize = Self::FEWEST + Self::TILES.len() - 1;
+    /// Rows of the tile that takes the least time for each.
+    const BEST: usize = Self::MOST;
     /// Tiles that are alone, where these take weights as they are packed.
     const DIRECT: &'static [Tile] = &[];
 }
@@ -85,6 +91,21 @@ pub(super) trait Preparation: Sized {
         unsafe { prepare::<Self, C>(start, parts, prepared) }
     }
 
+    /// Writes the factors of a panel's part.
+    ///
+    /// # Safety
+    /// The processor has the tier; `head` and `part` are those of [`Read::factors`], and `out` has room for the coding's.
+    #[inline(always)]
+    unsafe fn write_factors<C: Code>(head: *const u8, part: *const u8, panel: usize, out: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let factors = Self::Read::factors::<C>(head, part, panel);
+            for (index, factor) in factors.iter().take(C::CODING.factors()).enumerate() {
+                out.add(index * PANEL).cast::<[f32; PANEL]>().write(*factor);
+            }
+        }
+    }
+
     /// Writes two quads of a panel's part, the first of which is number `quad`: as bytes without a sign, unless tiles take
     /// them in another form.
     ///
@@ -107,7 +128,7 @@ pub(super) const fn kernel<U: Unit<C>, C: Code>(name: &'static str) -> Kernel {
         instructions: U::INSTRUCTIONS,
         input: InputFormat::Int8,
         weight: WeightFormat::Integers(C::CODING),
-        row_tile: if U::DIRECT.is_empty() { U::TILES.len() } else { U::DIRECT.len() },
+        row_tile: if U::DIRECT.is_empty() { U::MOST } else { U::DIRECT.len() },
         depth_block: PARTS * INPUTS,
         deep_block: PARTS * INPUTS,
         accumulate: accumulate::<U, C>,
@@ -138,9 +159,8 @@ pub(super) struct Prepared {
 pub(super) struct Ahead {
     pub(super) start: *const u8,
     pub(super) step: usize,
-    /// Records whether the tile is the only one, which waits for its weights: they had better come evenly, for a core
-    /// keeps track of few lines.
-    #[cfg_attr(target_arch = "aarch64", expect(dead_code, reason = "tiles of ARM ask for a part at once"))]
+    /// Records whether the tile is the only one, which waits for its weights: `start` is their place then, from which
+    /// [`fetch::stream`](crate::fetch::stream) counts.
     pub(super) alone: bool,
 }
 
@@ -157,13 +177,13 @@ unsafe fn accumulate<U: Unit<C>, C: Code>(block: &Block) {
                 let weights =
                     Weights { bytes: pair.weight, panel_stride: 0, part_stride: 0, factors: std::ptr::null() };
                 let step = coding.block_bytes() / coding.parts();
-                let ahead = Ahead { start: pair.weight.wrapping_add(AHEAD), step, alone: true };
+                let ahead = Ahead { start: pair.weight, step, alone: true };
                 U::DIRECT[block.rows - 1](&pair, &weights, ahead);
             }
         }
         return;
     }
-    let count = block.rows.div_ceil(U::TILES.len());
+    let count = (block.rows / U::BEST).max(block.rows.div_ceil(U::MOST));
     let parts = block.depth / INPUTS;
     let most = if count == 1 { FEW_PARTS } else { PARTS };
     for group in 0..block.groups {
@@ -176,7 +196,7 @@ unsafe fn accumulate<U: Unit<C>, C: Code>(block: &Block) {
                 let pair = block.part(0, block.rows, group);
                 let weights = U::Preparation::prepare::<C>(pair.weight, start..end, &mut prepared);
                 let (next, bytes) = if count == 1 {
-                    (pair.weight.wrapping_add(coding.part_offset(start) + AHEAD), coding.part_bytes() * depth)
+                    (pair.weight.wrapping_add(coding.part_offset(start)), coding.part_bytes() * depth)
                 } else if end < parts {
                     (pair.weight.wrapping_add(coding.part_offset(end)), coding.part_bytes() * depth)
                 } else {
@@ -196,7 +216,7 @@ unsafe fn accumulate<U: Unit<C>, C: Code>(block: &Block) {
                         sums: pair.sums.add(row * block.sums_stride),
                         ..pair
                     };
-                    U::TILES[rows - 1](&tile, &weights, ahead);
+                    U::TILES[rows - U::FEWEST](&tile, &weights, ahead);
                     row += rows;
                 }
             }
@@ -228,7 +248,6 @@ pub(super) unsafe fn prepare<P: Preparation, C: Code>(
     let (coding, as_packed) = (C::CODING, P::AS_PACKED && C::CODING.bytes() && !C::CODING.part_scales());
     let bytes = prepared.bytes.as_mut_ptr().cast::<u8>();
     let factors = prepared.factors.as_mut_ptr().cast::<f32>();
-    let panel_bytes = QUADS * QUAD_BYTES;
     // SAFETY: the caller vouches for blocks and memory.
     unsafe {
         for part in parts.clone() {
@@ -236,14 +255,10 @@ pub(super) unsafe fn prepare<P: Preparation, C: Code>(
             let head = start.add(coding.block_offset(part));
             for panel in 0..GROUP {
                 let place = (part - parts.start) * GROUP + panel;
-                for (index, factor) in
-                    P::Read::factors::<C>(head, source, panel).iter().take(coding.factors()).enumerate()
-                {
-                    factors.add((place * coding.factors() + index) * PANEL).cast::<[f32; PANEL]>().write(*factor);
-                }
+                P::write_factors::<C>(head, source, panel, factors.add(place * coding.factors() * PANEL));
                 let integers = source.add(coding.scale_bytes() + panel * coding.panel_bytes());
                 for quad in (0..if as_packed { 0 } else { QUADS }).step_by(2) {
-                    P::write_quads::<C>(integers, quad, bytes.add(place * panel_bytes + quad * QUAD_BYTES).cast());
+                    P::write_quads::<C>(integers, quad, bytes.add(place * PANEL_BYTES + quad * QUAD_BYTES).cast());
                 }
             }
         }
@@ -251,7 +266,7 @@ pub(super) unsafe fn prepare<P: Preparation, C: Code>(
             let source = start.add(coding.part_offset(parts.start));
             (source, coding.panel_bytes(), coding.part_bytes() + coding.head_bytes())
         } else {
-            (bytes.cast_const(), panel_bytes, GROUP * panel_bytes)
+            (bytes.cast_const(), PANEL_BYTES, GROUP * PANEL_BYTES)
         };
         Weights { bytes, panel_stride, part_stride, factors }
     }
