@@ -306,7 +306,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::{thread::sleep, time::Duration};
+    use std::{
+        thread::sleep,
+        time::{Duration, Instant},
+    };
 
     use super::*;
 
@@ -376,6 +379,31 @@ mod tests {
             done.fetch_add(1, Ordering::SeqCst);
         });
         assert_eq!(done.into_inner(), 2);
+    }
+
+    /// Seconds of the shortest of some runs of tasks that take 50 us on the caller, and twice as long on another thread.
+    fn shortest(pool: &Pool, tasks: usize) -> f64 {
+        let run = || {
+            let started = Instant::now();
+            pool.run(tasks, &|_| {
+                let (started, slow) = (Instant::now(), thread::current().name().is_some_and(|name| name == "demask-1"));
+                while started.elapsed() < Duration::from_micros(if slow { 100 } else { 50 }) {
+                    hint::spin_loop();
+                }
+            });
+            started.elapsed().as_secs_f64()
+        };
+        (0..200).map(|_| run()).fold(f64::INFINITY, f64::min)
+    }
+
+    #[test]
+    fn a_thread_of_half_the_speed_costs_little_more_than_it_must() {
+        let pool = Pool::new(2);
+        for tasks in [12, 48] {
+            let ideal = tasks as f64 * 50e-6 / 1.5;
+            let found = shortest(&pool, tasks);
+            assert!(found <= 1.1 * ideal, "{tasks} tasks took {found} s, and {ideal} s at best");
+        }
     }
 
     #[test]
