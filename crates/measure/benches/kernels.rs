@@ -83,7 +83,7 @@ fn linear(criterion: &mut Criterion, pool: &Pool) {
     ];
     for (dtype, quantisation) in kinds {
         let linear = Linear::with_products(Isa::best(), Products { quantisation, ..Products::plain(dtype) });
-        let mut trial = LinearTrial::new(linear, pool, 256, WIDTH, WIDTH).expect("memory for weights");
+        let mut trial = LinearTrial::new(linear, pool, Dtype::Bf16, 256, WIDTH, WIDTH).expect("memory for weights");
         for rows in [1, 8, 32, 256] {
             group.throughput(Throughput::Elements(2 * (rows * WIDTH * WIDTH) as u64));
             group.bench_function(BenchmarkId::new(linear.name(), rows), |bencher| {

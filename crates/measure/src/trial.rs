@@ -61,6 +61,11 @@ impl Noise {
         (0..count).flat_map(|_| round_bf16(self.next()).to_le_bytes()).collect()
     }
 
+    /// Draws this many bytes of blocks, with a bit cleared in each that would make a scale infinite.
+    fn blocks(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| (self.next() * 128.0) as i8 as u8 & 0xbf).collect()
+    }
+
     /// Packs a matrix of noise.
     fn matrix(&mut self, backend: &CpuBackend, rows: usize, columns: usize) -> Result<Packed, PackError> {
         backend.pack(TensorView::new(Dtype::Bf16, rows, columns, &self.bytes(rows * columns)))
@@ -84,14 +89,27 @@ pub struct LinearTrial {
 }
 
 impl LinearTrial {
-    /// Sets up a weight `[outputs, inputs]` and at most `rows` rows.
+    /// Sets up a weight `[outputs, inputs]` stored as `stored`, bf16 or blocks, and at most `rows` rows.
     ///
     /// # Errors
     /// If there is no memory for it.
-    pub fn new(linear: Linear, pool: &Pool, rows: usize, inputs: usize, outputs: usize) -> Result<Self, PackError> {
+    ///
+    /// # Panics
+    /// If `inputs` are not a multiple of a block's.
+    pub fn new(
+        linear: Linear,
+        pool: &Pool,
+        stored: Dtype,
+        rows: usize,
+        inputs: usize,
+        outputs: usize,
+    ) -> Result<Self, PackError> {
         let mut noise = Noise(1);
-        let weight =
-            linear.pack(pool, TensorView::new(Dtype::Bf16, outputs, inputs, &noise.bytes(inputs * outputs)))?;
+        let bytes = match stored {
+            Dtype::Block(format) => noise.blocks(inputs * outputs / format.elements() * format.bytes()),
+            _ => noise.bytes(inputs * outputs),
+        };
+        let weight = linear.pack(pool, TensorView::new(stored, outputs, inputs, &bytes))?;
         let mut input = linear.new_input(rows, inputs);
         (0..rows).for_each(|row| input.set_row(row, &noise.take(inputs)));
         Ok(Self { linear, weights: copies(weight)?, next: 0, input, out: vec![0.0; rows * outputs] })
@@ -103,6 +121,11 @@ impl LinearTrial {
         self.next = (self.next + 1) % self.weights.len();
         let output = Output::Store { out: &mut self.out, stride: weight.rows() };
         self.linear.matmul(pool, &self.input, rows, weight, None, output);
+    }
+
+    /// Name of the kernel that multiplies.
+    pub fn kernel(&self) -> &'static str {
+        self.linear.name_for(&self.weights[0])
     }
 
     /// Bytes that multiplying `rows` rows cannot but read and write.
@@ -290,7 +313,8 @@ mod tests {
 
     #[test]
     fn weights_take_turns_and_fill_more_than_the_caches() {
-        let mut trial = LinearTrial::new(Linear::new(Isa::best(), Dtype::Bf16), &Pool::new(2), 3, 4096, 8192).unwrap();
+        let mut trial =
+            LinearTrial::new(Linear::new(Isa::best(), Dtype::Bf16), &Pool::new(2), Dtype::Bf16, 3, 4096, 8192).unwrap();
         let count = trial.weights.len();
         assert_eq!(count, streamed_bytes().div_ceil(4096 * 8192 * 2));
         let pool = Pool::new(1);

@@ -158,6 +158,11 @@ impl Linear {
         self.kernel.name
     }
 
+    /// Returns the name of the kernel that multiplies a weight: another one than [`Linear::name`] where it is in blocks.
+    pub fn name_for(&self, weight: &Packed) -> &'static str {
+        self.kernel_of(&weight.panels).name
+    }
+
     /// The type that was asked for: of products, or of what stands around products of integers.
     pub fn dtype(&self) -> Dtype {
         self.products.dtype

@@ -59,7 +59,18 @@ pub const PAGES: &[Page] = &[
     Page {
         command: "bench linear",
         shared: &[DEVICE, JSON],
-        brief: &["dtype", "quantize", "activations", "threads", "rows", "inputs", "outputs", "repeat", "json"],
+        brief: &[
+            "dtype",
+            "quantize",
+            "format",
+            "activations",
+            "threads",
+            "rows",
+            "inputs",
+            "outputs",
+            "repeat",
+            "json",
+        ],
     },
     Page {
         command: "bench attention",

@@ -3,13 +3,13 @@
 use std::time::Instant;
 
 use crate::measuring::{Ceilings, Rates, Spread, WARM, Work};
-use demask::DeviceOptions;
+use demask::{DeviceChoice, DeviceOptions};
 use demask_cpu::{
     linear::{Linear, Quantisation},
     pool::Pool,
 };
 use demask_measure::{reading::Reading, trial::LinearTrial};
-use demask_tensor::Dtype;
+use demask_tensor::{BlockFormat, Dtype};
 use serde::Serialize;
 
 use super::{Reports, one_kernel, repeats, row_counts, single, size};
@@ -70,7 +70,8 @@ pub fn run(settings: &Settings, args: &LinearArgs) -> anyhow::Result<()> {
     let most_rows = size("--rows", all_rows.iter().copied().max(), 1, MOST_ROWS)?;
     let (inputs, outputs) = (size("--in", args.inputs, 4096, MOST)?, size("--out", args.outputs, 12288, MOST)?);
     let device = &single(settings)?;
-    let asked = Workload { all_rows: &all_rows, most_rows, repeat, inputs, outputs, every: args.every_kernel };
+    let stored = stored(args.format.as_deref(), device, inputs)?;
+    let asked = Workload { all_rows: &all_rows, most_rows, repeat, inputs, outputs, stored, every: args.every_kernel };
     let Measured { dtype, threads, ceilings, products } = asked.measure(device)?;
     let mut reports = Reports::new(settings.screen);
     for Timed { product: Product { rows, kernel, chosen }, bytes, seconds } in products {
@@ -88,6 +89,29 @@ pub fn run(settings: &Settings, args: &LinearArgs) -> anyhow::Result<()> {
     reports.finish()
 }
 
+/// Returns the type in which the weight is stored: that of `--format`, or bf16.
+fn stored(format: Option<&str>, device: &DeviceOptions, inputs: usize) -> anyhow::Result<Dtype> {
+    let Some(text) = format else { return Ok(Dtype::Bf16) };
+    let named = BlockFormat::ALL.into_iter().find(|format| format.to_string() == text.to_lowercase());
+    let Some(format) = named else {
+        let names: Vec<_> = BlockFormat::ALL.iter().map(ToString::to_string).collect();
+        return Err(usage(format!("format {text:?} is unknown: use one of {}", names.join(", "))));
+    };
+    if let Some(to) = device.quantize.quantisation() {
+        return Err(usage(format!("--format {format} and --quantize {to} contradict each other: give one of them")));
+    }
+    if matches!(device.device, DeviceChoice::Cuda(_)) {
+        return Err(usage("--format measures the processor: leave --device cuda out".to_owned()));
+    }
+    if !inputs.is_multiple_of(format.elements()) {
+        let block = format.elements();
+        return Err(usage(format!(
+            "--in is {inputs}, and a block of {format} has {block} inputs: give a multiple of it"
+        )));
+    }
+    Ok(Dtype::Block(format))
+}
+
 /// Products to measure.
 struct Workload<'a> {
     all_rows: &'a [usize],
@@ -95,6 +119,8 @@ struct Workload<'a> {
     repeat: usize,
     inputs: usize,
     outputs: usize,
+    /// Type in which the weight is stored.
+    stored: Dtype,
     /// Records whether every kernel is.
     every: bool,
 }
@@ -134,14 +160,14 @@ impl Workload<'_> {
     }
 
     fn on_processor(&self, device: &DeviceOptions) -> anyhow::Result<Measured> {
-        let linear = Linear::with_products(device.isa()?, device.products(Dtype::Bf16)?);
+        let linear = Linear::with_products(device.isa()?, device.products(self.stored)?);
         let pool = Pool::new(device.thread_count()?);
         let _watched = Watched::begin();
-        let mut trial = LinearTrial::new(linear, &pool, self.most_rows, self.inputs, self.outputs)?;
+        let mut trial = LinearTrial::new(linear, &pool, self.stored, self.most_rows, self.inputs, self.outputs)?;
         let reading = Reading::new(linear.isa(), &pool).ok();
         let ceilings = || Ceilings::beside(reading.as_ref(), &pool, linear.isa(), linear.products());
         let before = ceilings();
-        let product = |&rows| Product { rows, kernel: linear.name(), chosen: true };
+        let product = |&rows| Product { rows, kernel: trial.kernel(), chosen: true };
         let products: Vec<_> = self.all_rows.iter().map(product).collect();
         let measured = rounds(&products, self.repeat, |product| {
             let started = Instant::now();
@@ -150,7 +176,11 @@ impl Workload<'_> {
         })?;
         let timed = |(product, seconds): (Product, _)| Timed { product, bytes: trial.bytes(product.rows), seconds };
         let products = products.into_iter().zip(measured).map(timed).collect();
-        let dtype = linear.quantisation().map_or_else(|| linear.dtype().to_string(), |to| to.to_string());
+        let dtype = match (self.stored, linear.quantisation()) {
+            (Dtype::Block(format), _) => format.to_string(),
+            (_, Some(to)) => to.to_string(),
+            _ => linear.dtype().to_string(),
+        };
         Ok(Measured { dtype, threads: Some(pool.threads()), ceilings: ceilings().or_higher(&before), products })
     }
 
