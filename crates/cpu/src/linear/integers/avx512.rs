@@ -2,7 +2,7 @@
 //!
 //! Integers are spread over a byte: four bits are multiplied by 16, and their scale is divided by it, so that every coding is
 //! `scale * (byte - 128) - minimum`. Up to twelve rows, a single tile, take the integers as they stand in their blocks. More
-//! find them prepared, and come in tiles of six, whose sums stay in registers, or of seven and eight. Both give the same bits.
+//! find them prepared, and come in tiles of five to seven, whose sums stay in registers. Both give the same bits.
 
 #![expect(clippy::cast_ptr_alignment, reason = "blocks and sums begin on cache lines; elements follow each other")]
 
@@ -50,8 +50,7 @@ impl<C: Code> Unit<C> for Wide {
     const INSTRUCTIONS: Instructions = Instructions { vnni: true, ..Instructions::of(Tier::Avx512) };
     type Preparation = Spread;
     const FEWEST: usize = 5;
-    const BEST: usize = REGISTER_ROWS;
-    const TILES: &'static [Tile] = &tiles!((prepared_tile, C): 5 6 7 8);
+    const TILES: &'static [Tile] = &tiles!((prepared_tile, C): 5 6 7);
     const DIRECT: &'static [Tile] = &tiles!((direct_tile, C): 1 2 3 4 5 6 7 8 9 10 11 12);
 }
 
@@ -89,9 +88,6 @@ impl Preparation for Spread {
     }
 }
 
-/// Rows of the largest tile whose sums stay in registers.
-const REGISTER_ROWS: usize = 6;
-
 /// Constants of the tiles in memory.
 #[repr(C)]
 struct Constants {
@@ -100,21 +96,19 @@ struct Constants {
 }
 static CONSTANTS: Constants = Constants { zero: ZERO, minus_counter: -COUNTER };
 
-/// Code of each row of a tile: `$code!(place of its inputs, integer sums, sums in registers, a free register, number)`.
+/// Code of each row of a tile: `$code!(place of its inputs, integer sums, sums, a free register)`.
 macro_rules! rows {
     ($code:ident) => {
         concat!(
-            $code!("{first}", "zmm0" "zmm1", "zmm12" "zmm13", "zmm30", "0"),
-            $code!("{first} + {stride}", "zmm2" "zmm3", "zmm14" "zmm15", "zmm31", "1"),
-            $code!("{first} + 2 * {stride}", "zmm4" "zmm5", "zmm16" "zmm17", "zmm30", "2"),
-            $code!("{fourth}", "zmm6" "zmm7", "zmm18" "zmm19", "zmm31", "3"),
-            $code!("{fourth} + {stride}", "zmm8" "zmm9", "zmm20" "zmm21", "zmm30", "4"),
+            $code!("{first}", "zmm0" "zmm1", "zmm14" "zmm15", "zmm30"),
+            $code!("{first} + {stride}", "zmm2" "zmm3", "zmm16" "zmm17", "zmm31"),
+            $code!("{first} + 2 * {stride}", "zmm4" "zmm5", "zmm18" "zmm19", "zmm30"),
+            $code!("{fourth}", "zmm6" "zmm7", "zmm20" "zmm21", "zmm31"),
+            $code!("{fourth} + {stride}", "zmm8" "zmm9", "zmm22" "zmm23", "zmm30"),
             ".if {rows} > 5\n",
-            $code!("{fourth} + 2 * {stride}", "zmm10" "zmm11", "zmm22" "zmm23", "zmm31", "5"),
+            $code!("{fourth} + 2 * {stride}", "zmm10" "zmm11", "zmm24" "zmm25", "zmm31"),
             ".endif\n.if {rows} > 6\n",
-            $code!("{seventh}", "zmm12" "zmm13", "" "", "zmm30", "6"),
-            ".endif\n.if {rows} > 7\n",
-            $code!("{seventh} + {stride}", "zmm14" "zmm15", "" "", "zmm31", "7"),
+            $code!("{seventh}", "zmm12" "zmm13", "zmm26" "zmm27", "zmm30"),
             ".endif\n",
         )
     };
@@ -122,7 +116,7 @@ macro_rules! rows {
 
 /// Integer sums begin: of the whole group, of its first half, or of its second.
 macro_rules! begin {
-    ($place:literal, $left:literal $right:literal, $($_sum:literal)+, $_free:literal, $_row:literal) => {
+    ($place:literal, $left:literal $right:literal, $($_sum:literal)+, $_free:literal) => {
         concat!(
             ".if \\half == 1\n",
             concat!("vpbroadcastd ", $left, ", dword ptr [", $place, " + {first_start}]\n"),
@@ -139,46 +133,33 @@ macro_rules! begin {
 
 /// Four inputs meet a quad of either panel.
 macro_rules! multiply {
-    ($place:literal, $left:literal $right:literal, $($_sum:literal)+, $free:literal, $_row:literal) => {
+    ($place:literal, $left:literal $right:literal, $($_sum:literal)+, $free:literal) => {
         concat!(
             concat!("vpbroadcastd ", $free, ", dword ptr [", $place, " + 4 * \\quad]\n"),
-            concat!("vpdpbusd ", $left, ", zmm24, ", $free, "\n"),
-            concat!("vpdpbusd ", $right, ", zmm25, ", $free, "\n"),
+            concat!("vpdpbusd ", $left, ", zmm28, ", $free, "\n"),
+            concat!("vpdpbusd ", $right, ", zmm29, ", $free, "\n"),
         )
     };
 }
 
 /// Integer sums become numbers, and are added to the row's sums.
 macro_rules! finish {
-    ($place:literal, $left:literal $right:literal, $left_sum:literal $right_sum:literal, $free:literal, $row:literal) => {
+    ($place:literal, $left:literal $right:literal, $left_sum:literal $right_sum:literal, $_free:literal) => {
         concat!(
-            concat!("vbroadcastss ", $free, ", dword ptr [", $place, " + {scale}]\n"),
-            concat!("vfmadd213ps ", $left, ", zmm26, zmm28\n"),
-            concat!("vfmadd213ps ", $right, ", zmm27, zmm29\n"),
-            ".if {rows} > {register_rows}\n",
-            concat!("vfmadd213ps ", $left, ", ", $free, ", zmmword ptr [{sums} + 128 * ", $row, "]\n"),
-            concat!("vfmadd213ps ", $right, ", ", $free, ", zmmword ptr [{sums} + 128 * ", $row, " + 64]\n"),
-            minima!($place, $left $right, $free),
-            concat!("vmovups zmmword ptr [{sums} + 128 * ", $row, "], ", $left, "\n"),
-            concat!("vmovups zmmword ptr [{sums} + 128 * ", $row, " + 64], ", $right, "\n"),
-            ".else\n",
-            concat!("vfmadd231ps ", $left_sum, ", ", $left, ", ", $free, "\n"),
-            concat!("vfmadd231ps ", $right_sum, ", ", $right, ", ", $free, "\n"),
-            minima!($place, $left_sum $right_sum, $free),
-            ".endif\n",
+            concat!("vfmadd213ps ", $left, ", zmm28, zmm30\n"),
+            concat!("vfmadd213ps ", $right, ", zmm29, zmm31\n"),
+            concat!("vfmadd231ps ", $left_sum, ", ", $left, ", dword ptr [", $place, " + {scale}]{{1to16}}\n"),
+            concat!("vfmadd231ps ", $right_sum, ", ", $right, ", dword ptr [", $place, " + {scale}]{{1to16}}\n"),
         )
     };
 }
 
-/// The subtraction of minima, if there are any.
-macro_rules! minima {
-    ($place:literal, $left:literal $right:literal, $free:literal) => {
+/// Minima are subtracted from the row's sums.
+macro_rules! subtract {
+    ($place:literal, $($_total:literal)+, $left:literal $right:literal, $_free:literal) => {
         concat!(
-            ".if {minima}\n",
-            concat!("vbroadcastss ", $free, ", dword ptr [", $place, " + {weighted}]\n"),
-            concat!("vfnmadd231ps ", $left, ", ", $free, ", zmmword ptr [{factors} + 64]\n"),
-            concat!("vfnmadd231ps ", $right, ", ", $free, ", zmmword ptr [{factors} + {panel_factors} + 64]\n"),
-            ".endif\n",
+            concat!("vfnmadd231ps ", $left, ", zmm28, dword ptr [", $place, " + {weighted}]{{1to16}}\n"),
+            concat!("vfnmadd231ps ", $right, ", zmm29, dword ptr [", $place, " + {weighted}]{{1to16}}\n"),
         )
     };
 }
@@ -194,8 +175,8 @@ macro_rules! quad {
             "prefetcht0 byte ptr [{next}]\n",
             "add {next}, {stride}\n",
             ".endif\n",
-            "vmovdqu64 zmm24, zmmword ptr [{quads} + 64 * \\quad]\n",
-            "vmovdqu64 zmm25, zmmword ptr [{quads} + 64 * \\quad + {panel_quads}]\n",
+            "vmovdqu64 zmm28, zmmword ptr [{quads} + 64 * \\quad]\n",
+            "vmovdqu64 zmm29, zmmword ptr [{quads} + 64 * \\quad + {panel_quads}]\n",
             rows!(multiply),
         )
     };
@@ -204,7 +185,7 @@ macro_rules! quad {
 /// Adds the products of some parts to the sums: of a group at once, or (`half` 1 and 2) of its halves, whose scales differ. It
 /// is in one piece because it takes all 32 registers.
 macro_rules! products {
-    ($sums:ident $place:ident $C:ident $ROWS:ident: [$($row:literal $left:tt $right:tt),*] $memory:expr $(, $used:tt)*) => {
+    ($sums:ident $place:ident $C:ident $ROWS:ident: $($row:literal $left:tt $right:tt),*) => {
         asm!(
             "2:",
             ".irp half, 0, 1, 2\n.if ({halves} == 1) == (\\half == 0)",
@@ -212,12 +193,17 @@ macro_rules! products {
             ".irp quad, 0, 1, 2, 3, 4, 5, 6, 7\n.if (\\half == 0) || ((\\half == 2) == (\\quad > 3))",
             quad!(),
             ".endif\n.endr",
-            "vmovups zmm26, zmmword ptr [{factors} + 64 * (\\half / 2)]",
-            "vmovups zmm27, zmmword ptr [{factors} + {panel_factors} + 64 * (\\half / 2)]",
-            "vmulps zmm28, zmm26, dword ptr [rip + {constants} + 4]{{1to16}}",
-            "vmulps zmm29, zmm27, dword ptr [rip + {constants} + 4]{{1to16}}",
+            "vmovups zmm28, zmmword ptr [{factors} + 64 * (\\half / 2)]",
+            "vmovups zmm29, zmmword ptr [{factors} + {panel_factors} + 64 * (\\half / 2)]",
+            "vmulps zmm30, zmm28, dword ptr [rip + {constants} + 4]{{1to16}}",
+            "vmulps zmm31, zmm29, dword ptr [rip + {constants} + 4]{{1to16}}",
             rows!(finish),
             ".endif\n.endr",
+            ".if {minima}",
+            "vmovups zmm28, zmmword ptr [{factors} + 64]",
+            "vmovups zmm29, zmmword ptr [{factors} + {panel_factors} + 64]",
+            rows!(subtract),
+            ".endif",
             "add {next}, {back}",
             "add {first}, {group}",
             "add {fourth}, {group}",
@@ -227,7 +213,6 @@ macro_rules! products {
             "dec {parts}",
             "jne 2b",
             rows = const $ROWS,
-            register_rows = const REGISTER_ROWS,
             halves = const $C::CODING.halves(),
             minima = const $C::CODING.minima() as usize,
             panel_quads = const PANEL_BYTES,
@@ -243,7 +228,6 @@ macro_rules! products {
             step = in(reg) $place.step,
             next = inout(reg) $place.inputs.row($ROWS) => _,
             back = in(reg) size_of::<InputGroup>().wrapping_sub($ROWS * $place.inputs.stride),
-            sums = in(reg) $memory,
             first = inout(reg) $place.inputs.first => _,
             fourth = inout(reg) $place.inputs.row(3) => _,
             seventh = inout(reg) $place.inputs.row(6) => _,
@@ -252,12 +236,10 @@ macro_rules! products {
             parts = inout(reg) $place.parts => _,
             line = inout(reg) $place.line => _,
             $(inout($left) $sums[$row][0], inout($right) $sums[$row][1],)*
-            $(out($used) _,)*
-            out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _, out("zmm4") _, out("zmm5") _,
-            out("zmm6") _, out("zmm7") _, out("zmm8") _, out("zmm9") _, out("zmm10") _, out("zmm11") _,
-            out("zmm24") _, out("zmm25") _, out("zmm26") _, out("zmm27") _,
-            out("zmm28") _, out("zmm29") _, out("zmm30") _, out("zmm31") _,
-            options(nostack),
+            out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _, out("zmm4") _, out("zmm5") _, out("zmm6") _,
+            out("zmm7") _, out("zmm8") _, out("zmm9") _, out("zmm10") _, out("zmm11") _, out("zmm12") _,
+            out("zmm13") _, out("zmm28") _, out("zmm29") _, out("zmm30") _, out("zmm31") _,
+            options(readonly, nostack),
         )
     };
 }
@@ -286,24 +268,22 @@ struct Place {
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
 unsafe fn add_products<C: Code, const ROWS: usize>(sums: &mut [[__m512; GROUP]; ROWS], place: &Place) {
-    /// Memory of sums in registers.
-    const NONE: *const f32 = std::ptr::null();
-    const { assert!(5 <= ROWS && ROWS <= 8, "tiles of five to eight rows") };
-    // SAFETY: the caller vouches for weights and rows; of 8 rows' places those beyond `ROWS` are not read.
+    const { assert!(5 <= ROWS && ROWS <= 7, "tiles of five to seven rows") };
+    // SAFETY: the caller vouches for weights and rows; of 7 rows' places those beyond `ROWS` are not read.
     unsafe {
         match ROWS {
-            5 => products!(sums place C ROWS:
-                [0 "zmm12" "zmm13", 1 "zmm14" "zmm15", 2 "zmm16" "zmm17", 3 "zmm18" "zmm19", 4 "zmm20" "zmm21"] NONE),
-            6 => products!(sums place C ROWS:
-                [0 "zmm12" "zmm13", 1 "zmm14" "zmm15", 2 "zmm16" "zmm17", 3 "zmm18" "zmm19", 4 "zmm20" "zmm21",
-                5 "zmm22" "zmm23"] NONE),
-            _ => products!(sums place C ROWS: [] sums.as_mut_ptr(), "zmm12", "zmm13", "zmm14", "zmm15"),
+            5 => products!(sums place C ROWS: 0 "zmm14" "zmm15", 1 "zmm16" "zmm17", 2 "zmm18" "zmm19",
+                3 "zmm20" "zmm21", 4 "zmm22" "zmm23"),
+            6 => products!(sums place C ROWS: 0 "zmm14" "zmm15", 1 "zmm16" "zmm17", 2 "zmm18" "zmm19",
+                3 "zmm20" "zmm21", 4 "zmm22" "zmm23", 5 "zmm24" "zmm25"),
+            _ => products!(sums place C ROWS: 0 "zmm14" "zmm15", 1 "zmm16" "zmm17", 2 "zmm18" "zmm19",
+                3 "zmm20" "zmm21", 4 "zmm22" "zmm23", 5 "zmm24" "zmm25", 6 "zmm26" "zmm27"),
         }
     }
 }
 
 /// # Safety
-/// The processor has AVX-512 with VNNI; the block keeps its promises and has `ROWS` rows, five to eight, and one pair of panels,
+/// The processor has AVX-512 with VNNI; the block keeps its promises and has `ROWS` rows, five to seven, and one pair of panels,
 /// whose prepared parts are `weights`.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn prepared_tile<C: Code, const ROWS: usize>(block: &Block, weights: &Weights, ahead: Ahead) {
@@ -329,7 +309,7 @@ unsafe fn prepared_tile<C: Code, const ROWS: usize>(block: &Block, weights: &Wei
 /// Reports whether rows meet one panel after the other: few of them wait for weights, which arrive sooner in the order of
 /// their places.
 const fn in_turns<const ROWS: usize>() -> bool {
-    ROWS <= 2
+    ROWS <= 3
 }
 
 /// # Safety

@@ -40,8 +40,6 @@ pub(super) trait Unit<C: Code> {
     const FEWEST: usize = 1;
     /// Rows of the largest tile.
     const MOST: usize = Self::FEWEST + Self::TILES.len() - 1;
-    /// Rows of the tile that takes the least time for each.
-    const BEST: usize = Self::MOST;
     /// Tiles that are alone, where these take weights as they are packed.
     const DIRECT: &'static [Tile] = &[];
 }
@@ -183,7 +181,7 @@ unsafe fn accumulate<U: Unit<C>, C: Code>(block: &Block) {
         }
         return;
     }
-    let count = (block.rows / U::BEST).max(block.rows.div_ceil(U::MOST));
+    let count = block.rows.div_ceil(U::MOST);
     let parts = block.depth / INPUTS;
     let most = if count == 1 { FEW_PARTS } else { PARTS };
     for group in 0..block.groups {
