@@ -312,6 +312,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn noise_in_blocks_has_numbers_alone() {
+        for format in demask_tensor::BlockFormat::ALL {
+            let bytes = Noise(1).blocks(64 * format.bytes());
+            let mut numbers = vec![0.0_f32; format.elements()];
+            for block in bytes.chunks(format.bytes()) {
+                format.widen(block, &mut numbers);
+                assert!(numbers.iter().all(|number| number.is_finite()), "{format}");
+            }
+        }
+    }
+
+    #[test]
     fn weights_take_turns_and_fill_more_than_the_caches() {
         let mut trial =
             LinearTrial::new(Linear::new(Isa::best(), Dtype::Bf16), &Pool::new(2), Dtype::Bf16, 3, 4096, 8192).unwrap();

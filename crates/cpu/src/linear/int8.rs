@@ -10,9 +10,10 @@
 //! # Products
 //!
 //! For each group, in ascending order, the sum of the integers' products, which is exact whatever its order, is
-//! multiplied with the weight's scale, then with the input's, and added to the row's sum. Integer sums begin at the bits of
-//! [`COUNTER`]: one fused operation, `(COUNTER + sum) * scale - COUNTER * scale`, then converts and multiplies. It rounds
-//! once, as `COUNTER * scale` is exact: scales have at most 19 bits.
+//! multiplied with both scales and added to the row's sum. Integer sums begin at the bits of [`COUNTER`], and end as floats.
+//! Where registers are many, one fused operation, `(COUNTER + sum) * scale - COUNTER * scale`, converts them and multiplies
+//! with the weight's scale. It rounds once, as `COUNTER * scale` is exact: scales have at most 19 bits. AVX2 takes
+//! [`COUNTER`] away and multiplies with the product of both scales.
 //!
 //! # Weights
 //!

@@ -104,7 +104,7 @@ pub struct LinearArgs {
     /// Outputs [default: 12288]
     #[arg(long = "out", value_name = "N")]
     pub outputs: Option<usize>,
-    /// Type of a GGUF file's weight, as q4_k, instead of --dtype and --quantize (processors)
+    /// Type of a GGUF file's weight, as q4_k, instead of --quantize (processors)
     #[arg(long, value_name = "TYPE")]
     pub format: Option<String>,
     /// Number of measured rounds through all numbers of rows; short products run several times in each [default: 5]

@@ -232,6 +232,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn formats_are_those_of_files_and_mistakes_are_named() {
+        let of =
+            |format, device: &DeviceOptions, inputs| stored(format, device, inputs).map_err(|error| error.to_string());
+        let device = DeviceOptions::default();
+        assert_eq!(of(None, &device, 100), Ok(Dtype::Bf16));
+        assert_eq!(of(Some("Q4_K"), &device, 512), Ok(Dtype::Block(BlockFormat::Q4K)));
+        let unknown = of(Some("q9"), &device, 512).unwrap_err();
+        assert!(unknown.starts_with("format \"q9\" is unknown: use one of q4_0, q4_1, "), "{unknown}");
+        let uneven = "--in is 100, and a block of q4_k has 256 inputs: give a multiple of it";
+        assert_eq!(of(Some("q4_k"), &device, 100).unwrap_err(), uneven);
+        let gpu = DeviceOptions { device: DeviceChoice::Cuda(0), ..DeviceOptions::default() };
+        let refused = "--format measures the processor: leave --device cuda out";
+        assert_eq!(of(Some("q4_k"), &gpu, 512).unwrap_err(), refused);
+    }
+
+    #[test]
     fn numbers_of_rows_take_turns_and_short_ones_run_more_often() {
         let mut order = Vec::new();
         let measured = rounds(&[1, 2, 3], 3, |rows| {
