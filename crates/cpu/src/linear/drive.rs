@@ -16,11 +16,13 @@ use crate::pool::Pool;
 /// Rows of the largest block: with a kernel's deepest block, its inputs fill half of a 1 MiB second-level cache at most.
 /// Weights are unpacked once for all of them.
 const ROW_BLOCK: usize = 256;
-/// Pairs of panels of most kernels' largest task: these reuse a block of inputs while it is in the cache.
+/// Pairs of panels of a task of few rows, or of few panels.
 pub(super) const TASK_GROUPS: usize = 2;
-/// Pairs of panels of the largest task of a kernel that multiplies faster than inputs come from beyond the second-level
-/// cache: a block of the depth of them stays there for all of these.
-pub(super) const WIDE_TASK_GROUPS: usize = 8;
+/// Pairs of panels of the largest task: a block of the depth of the inputs stays in the second-level cache for all of these,
+/// and a row's outputs are 16 lines side by side, which a processor fetches sooner than four.
+const WIDE_TASK_GROUPS: usize = 8;
+/// Rows from which on a task may be wide.
+const WIDE_ROWS: usize = 16;
 /// Rows of a block up to which the kernel's shorter blocks of the depth are taken.
 const FEW_ROWS: usize = 64;
 /// Distance in bytes by which a weight is fetched ahead where one tile of rows uses each once.
@@ -105,7 +107,7 @@ impl Partition {
     pub(super) fn new(
         rows: usize,
         (groups, bytes): (usize, usize),
-        most_groups: usize,
+        row_tile: usize,
         threads: usize,
         together: Together,
     ) -> Self {
@@ -124,7 +126,10 @@ impl Partition {
         let shared = if all_rows { 1 } else { row_blocks };
         let plenty = |most: usize| groups.div_ceil(most) * shared >= TASKS * threads;
         let narrow = threads == 1 || plenty(TASK_GROUPS) || together == Together::Groups;
-        let task_groups = if rows > FEW_ROWS && plenty(most_groups) { most_groups } else { 1 + usize::from(narrow) };
+        // One tile of rows takes each pair of panels at once. Two wait for memory, and take it in pieces, from pair to pair.
+        let waits = row_tile < rows && rows <= 2 * row_tile;
+        let wide = rows >= WIDE_ROWS && !waits && plenty(WIDE_TASK_GROUPS);
+        let task_groups = if wide { WIDE_TASK_GROUPS } else { 1 + usize::from(narrow) };
         Self { row_block, row_blocks, task_groups, group_blocks: groups.div_ceil(task_groups), all_rows, rows_first }
     }
 
@@ -180,9 +185,10 @@ pub(super) fn multiply_with<const WEIGHTS: usize>(
         return;
     }
     let parts = products.map(|(product, together)| {
-        let Product { kernel, panels, .. } = product;
+        let panels = product.panels;
         let counts = (panels.groups, panels.groups * GROUP * panels.panel_bytes());
-        (product, Partition::new(rows, counts, kernel.task_groups(), pool.threads(), together))
+        let partition = Partition::new(rows, counts, product.kernel.row_tile, pool.threads(), together);
+        (product, partition)
     });
     let tasks: [usize; WEIGHTS] = std::array::from_fn(|index| parts[index].1.tasks());
     pool.run(tasks.iter().sum(), &|task| {
@@ -404,8 +410,8 @@ mod tests {
             for groups in [1, 2, 3, 7, 64] {
                 for threads in [1, 2, 3, 64] {
                     for together in [Together::Nothing, Together::Rows, Together::Groups] {
-                        for (bytes, most) in [(1 << 10, 2), (1 << 30, 2), (1 << 30, 8)] {
-                            let partition = Partition::new(rows, (groups, bytes), most, threads, together);
+                        for (bytes, row_tile) in [(1 << 10, 4), (1 << 30, 4), (1 << 30, 32)] {
+                            let partition = Partition::new(rows, (groups, bytes), row_tile, threads, together);
                             assert!(together != Together::Groups || partition.task_groups.is_multiple_of(2));
                             let mut seen = vec![0; partition.row_blocks * partition.group_blocks];
                             for task in 0..partition.tasks() {

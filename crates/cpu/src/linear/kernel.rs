@@ -7,7 +7,6 @@ use demask_tensor::Dtype;
 
 use super::{
     Products,
-    drive::{TASK_GROUPS, WIDE_TASK_GROUPS},
     input::InputFormat,
     int8::Activations,
     integers::{self, codings},
@@ -123,11 +122,6 @@ impl Kernel {
     /// Rounding of the inputs.
     pub(super) fn activations(&self) -> Activations {
         if self.input == InputFormat::Int8 { Activations::Int8 } else { Activations::Plain }
-    }
-
-    /// Pairs of panels of its largest task.
-    pub(super) fn task_groups(&self) -> usize {
-        if self.begins_at_zero() { WIDE_TASK_GROUPS } else { TASK_GROUPS }
     }
 
     /// Reports whether the kernel looks at [`Block::fresh`]: sums of others are filled with zeros.

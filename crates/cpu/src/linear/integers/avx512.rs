@@ -88,6 +88,9 @@ impl Preparation for Spread {
     }
 }
 
+/// Requests for weights in each part.
+const REQUESTS: usize = 2;
+
 /// Constants of the tiles in memory.
 #[repr(C)]
 struct Constants {
@@ -164,16 +167,17 @@ macro_rules! subtract {
     };
 }
 
-/// Products of a quad, which asks for weights to come, and for a row's inputs of the next tile: rows lie pages apart, where
-/// processors do not look ahead reliably.
+/// Products of a quad. Two of eight ask for weights to come, four lines at once: each request takes the place of a load, and
+/// each address that moves takes the place of a product.
 macro_rules! quad {
     () => {
         concat!(
+            ".if \\quad % (8 / {requests}) == 0\n",
             "prefetcht0 byte ptr [{line}]\n",
+            "prefetcht0 byte ptr [{line} + 64]\n",
+            "prefetcht0 byte ptr [{line} + 128]\n",
+            "prefetcht0 byte ptr [{line} + 192]\n",
             "add {line}, {step}\n",
-            ".if \\quad < {rows}\n",
-            "prefetcht0 byte ptr [{next}]\n",
-            "add {next}, {stride}\n",
             ".endif\n",
             "vmovdqu64 zmm28, zmmword ptr [{quads} + 64 * \\quad]\n",
             "vmovdqu64 zmm29, zmmword ptr [{quads} + 64 * \\quad + {panel_quads}]\n",
@@ -204,7 +208,6 @@ macro_rules! products {
             "vmovups zmm29, zmmword ptr [{factors} + {panel_factors} + 64]",
             rows!(subtract),
             ".endif",
-            "add {next}, {back}",
             "add {first}, {group}",
             "add {fourth}, {group}",
             "add {seventh}, {group}",
@@ -213,6 +216,7 @@ macro_rules! products {
             "dec {parts}",
             "jne 2b",
             rows = const $ROWS,
+            requests = const REQUESTS,
             halves = const $C::CODING.halves(),
             minima = const $C::CODING.minima() as usize,
             panel_quads = const PANEL_BYTES,
@@ -226,8 +230,6 @@ macro_rules! products {
             stride = in(reg) $place.inputs.stride,
             part_stride = in(reg) $place.part_stride,
             step = in(reg) $place.step,
-            next = inout(reg) $place.inputs.row($ROWS) => _,
-            back = in(reg) size_of::<InputGroup>().wrapping_sub($ROWS * $place.inputs.stride),
             first = inout(reg) $place.inputs.first => _,
             fourth = inout(reg) $place.inputs.row(3) => _,
             seventh = inout(reg) $place.inputs.row(6) => _,
@@ -256,7 +258,7 @@ struct Place {
     part_stride: usize,
     /// Prepared factors of the first panel's first part, then of the second's.
     factors: *const f32,
-    /// Line that the first quad asks for, anywhere, and the bytes to the next quad's.
+    /// Place that the first request asks for, anywhere, and the bytes to the next request's.
     line: *const u8,
     step: usize,
 }
@@ -297,7 +299,7 @@ unsafe fn prepared_tile<C: Code, const ROWS: usize>(block: &Block, weights: &Wei
             part_stride: weights.part_stride,
             factors: weights.factors,
             line: ahead.start,
-            step: ahead.step / QUADS,
+            step: ahead.step / REQUESTS,
         };
         if place.parts > 0 {
             add_products::<C, ROWS>(&mut sums, &place);
