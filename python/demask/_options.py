@@ -32,7 +32,7 @@ class LoadOptions(TypedDict, total=False):
     activations: str | None
     """Inputs of products: `auto`, `plain` (as `dtype` says), `int8` (quantised weights)."""
     threads: int | None
-    """Threads. Default: one for each core."""
+    """Threads. Default: one for each fast core."""
     guide: Union[str, os.PathLike[str], Mapping[str, Any], None]
     """Autoregressive model that decoder `guided` lets judge drafts; of several, requests choose one by its name."""
     prefix_cache: int | None

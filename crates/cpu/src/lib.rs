@@ -1,9 +1,10 @@
 //! The CPU backend: instruction set probe, packed weights, kernels per instruction set, attention, head, threads.
 //!
-//! Rooms: [`isa`] knows the processor's instructions, [`pool`] runs work on threads, [`linear`] packs and multiplies
+//! Rooms: [`isa`] knows the processor's instructions, [`cores`] its cores, [`pool`] runs work on threads, [`linear`] packs and multiplies
 //! matrices; the other modules are the remaining operations of [`demask_tensor::Backend`], put together in
 //! [`CpuBackend`].
 
+pub mod cores;
 pub mod isa;
 pub mod linear;
 pub mod pool;

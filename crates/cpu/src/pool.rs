@@ -36,11 +36,6 @@ thread_local! {
     static IN_TASK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The number of threads that this process may use: processors, less what affinity and control groups take away.
-pub fn available_threads() -> usize {
-    thread::available_parallelism().map_or(1, std::num::NonZero::get)
-}
-
 /// Threads that run tasks, the calling thread among them.
 ///
 /// ```

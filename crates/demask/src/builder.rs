@@ -97,7 +97,7 @@ impl<'a> Builder<'a> {
         self
     }
 
-    /// Sets the number of threads; one for each core that this process may use if it is not set.
+    /// Sets the number of threads; one for each fast core that this process may use if it is not set.
     pub fn threads(mut self, threads: usize) -> Self {
         self.options.threads = Some(threads);
         self

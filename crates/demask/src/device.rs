@@ -5,10 +5,9 @@ use std::sync::Once;
 use std::{fmt, str::FromStr};
 
 use demask_cpu::{
-    CpuOptions,
+    CpuOptions, cores,
     isa::{Isa, IsaError, Tier},
     linear::{Activations, MatrixFormat, Products, Quantisation},
-    pool,
 };
 #[cfg(feature = "cuda")]
 use demask_cuda::{Card, Cuda, CudaOptions, Driver, NoGpu, Places};
@@ -85,7 +84,7 @@ pub struct DeviceOptions {
     pub quantize: WeightChoice,
     /// Sets whether inputs of products are rounded to integers too.
     pub activations: ActivationChoice,
-    /// Threads; none given: one for each core that this process may use.
+    /// Threads; none given: one for each fast core that this process may use.
     pub threads: Option<usize>,
     /// A CPU tier to use instead of the best.
     pub tier: Option<Tier>,
@@ -139,14 +138,14 @@ pub enum UnusableDevice {
     #[error("activations of int8 need quantised weights, found plain ones: add `quantize` q8 or q4")]
     Activations,
     /// A number of threads that cannot be meant.
-    #[error("{found} threads were asked for, expected 1 to {most}: omit `threads` to use {available}")]
+    #[error("{found} threads were asked for, expected 1 to {most}: omit `threads` to use {usual}")]
     Threads {
         /// Number of threads that was found.
         found: usize,
         /// The most that is accepted.
         most: usize,
-        /// Number of cores of the machine.
-        available: usize,
+        /// Number that is taken without a wish: fast cores.
+        usual: usize,
     },
 }
 
@@ -186,8 +185,8 @@ pub const STANDING: &str = if PROVEN_CARDS.is_empty() {
     "device auto takes cards on which tests/system/gpu_checks.py has passed"
 };
 
-/// Largest number of threads for each core: more are a mistake, not a wish.
-const MOST_THREADS_PER_CORE: usize = 4;
+/// Largest number of threads for each processor: more are a mistake, not a wish.
+const MOST_THREADS_PER_PROCESSOR: usize = 4;
 
 /// Options of a backend, from which its memory follows.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -309,12 +308,11 @@ impl DeviceOptions {
 
     /// The number of threads that these options mean.
     pub fn thread_count(&self) -> Result<usize, UnusableDevice> {
-        let available = pool::available_threads();
-        let most = available * MOST_THREADS_PER_CORE;
+        let most = cores::available_threads() * MOST_THREADS_PER_PROCESSOR;
         match self.threads {
-            None => Ok(available),
+            None => Ok(cores::fast_cores()),
             Some(found) if (1..=most).contains(&found) => Ok(found),
-            Some(found) => Err(UnusableDevice::Threads { found, most, available }),
+            Some(found) => Err(UnusableDevice::Threads { found, most, usual: cores::fast_cores() }),
         }
     }
 

@@ -34,7 +34,7 @@ settings! {
         /// Inputs of products: `auto`, `plain` (as `dtype` says), `int8` (quantised weights).
         activations: ActivationChoice as Word, "FORMAT";
         /// Threads.
-        threads: usize, "N" or "one for each core";
+        threads: usize, "N" or "one for each fast core";
         /// Autoregressive model that decoder `guided` lets judge drafts; of several, requests choose one by its name.
         guide: Guides, "[NAME=]MODEL";
         /// MiB of K/V that are kept of prompts and finished answers, on each network, for requests that begin with the same tokens; 0: none.

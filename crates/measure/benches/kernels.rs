@@ -7,9 +7,10 @@ use std::{sync::Mutex, time::Duration};
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, measurement::WallTime};
 use demask_cpu::{
     CpuOptions,
+    cores::fast_cores,
     isa::Isa,
     linear::{Activations, Linear, Products, Quantisation, kernels_of},
-    pool::{Pool, available_threads},
+    pool::Pool,
 };
 use demask_measure::trial::{AttentionTrial, HeadTrial, LinearTrial};
 use demask_step::{HeadRequest, Sampling};
@@ -131,7 +132,7 @@ fn head(criterion: &mut Criterion, pool: &Pool) {
 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
-    let pool = Pool::new(available_threads());
+    let pool = Pool::new(fast_cores());
     linear(&mut criterion, &pool);
     packing(&mut criterion, &pool);
     attention(&mut criterion, &pool);

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use demask::layers::{
     cpu::{
+        cores,
         isa::{Isa, Tier},
-        pool,
     },
     decode::{caches::CACHES, methods::DECODERS},
 };
@@ -392,10 +392,10 @@ fn places_that_cannot_be_written() {
 
 #[test]
 fn machines_that_are_not_like_that() {
-    let available = pool::available_threads();
+    let usual = cores::fast_cores();
     let threads = |count: usize| {
-        let most = 4 * available;
-        format!("{count} threads were asked for, expected 1 to {most}: omit --threads to use {available}")
+        let most = 4 * cores::available_threads();
+        format!("{count} threads were asked for, expected 1 to {most}: omit --threads to use {usual}")
     };
     generate_refused(&["--threads", "0"], &threads(0));
     generate_refused(&["--threads", "100000"], &threads(100_000));

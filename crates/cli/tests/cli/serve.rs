@@ -129,7 +129,7 @@ fn flags_come_before_the_environment_and_that_before_the_file() {
         ("max_choices = 3", &line(5)),
         ("no_ui = true", &line(3)),
         ("max_prompts = 64", "default"),
-        ("# threads: one for each core", "default"),
+        ("# threads: one for each fast core", "default"),
     ] {
         let expected = format!("{value}  # {origin}");
         assert!(told.lines().any(|line| line == expected), "{expected}: {told}");
