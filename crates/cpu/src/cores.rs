@@ -30,13 +30,13 @@ fn system_cores() -> Option<usize> {
     usize::try_from(cores).ok()
 }
 
-/// Unknown.
+/// Nothing: other systems are not asked for their cores.
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 fn system_cores() -> Option<usize> {
     None
 }
 
-/// Linux tells of its processors in files.
+/// Cores as the files of Linux describe them.
 #[cfg(target_os = "linux")]
 mod linux {
     use std::{collections::BTreeSet, fs, path::Path};

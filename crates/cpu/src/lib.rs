@@ -1,7 +1,7 @@
 //! The CPU backend: instruction set probe, packed weights, kernels per instruction set, attention, head, threads.
 //!
-//! Rooms: [`isa`] knows the processor's instructions, [`cores`] its cores, [`pool`] runs work on threads, [`linear`] packs and multiplies
-//! matrices; the other modules are the remaining operations of [`demask_tensor::Backend`], put together in
+//! Rooms: [`isa`] knows the processor's instructions, [`cores`] its cores, [`pool`] runs work on threads, [`linear`] packs
+//! and multiplies matrices; the other modules are the remaining operations of [`demask_tensor::Backend`], put together in
 //! [`CpuBackend`].
 
 pub mod cores;
