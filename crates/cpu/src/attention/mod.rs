@@ -31,9 +31,12 @@ use kernel::Batch;
 
 /// Queries that one task takes through the pages together.
 const BATCH: usize = 48;
-/// Queries that one task of tile products takes through the pages together: whole pairs of tiles.
+/// Queries that one task takes through woven pages together, at most: whole pairs of tiles.
 #[cfg(target_arch = "x86_64")]
-const TILE_BATCH: usize = 64;
+const WOVEN_BATCH: usize = 128;
+/// Tasks of each thread, at least, before a task takes the most queries: half of them read K and V twice as often.
+#[cfg(target_arch = "x86_64")]
+const TASKS: usize = 4;
 
 /// Bytes of K and V of all heads that stay in a second-level cache while one block's heads read them.
 const NEAR: usize = 512 << 10;
@@ -56,19 +59,27 @@ pub(crate) struct RowBlock {
     segment: u32,
 }
 
-/// Returns the queries that one task takes through these pages together.
-fn batch_of(kv: &KvStore) -> usize {
+/// Returns the queries that one of some threads takes through these pages together, of `rows` rows.
+fn batch_of(kv: &KvStore, rows: usize, threads: usize) -> usize {
     match kv.weave() {
         #[cfg(target_arch = "x86_64")]
-        Some(Weave::Tiles) => TILE_BATCH,
+        Some(Weave::Tiles) if rows * kv.shape().heads >= TASKS * threads * WOVEN_BATCH => WOVEN_BATCH,
+        #[cfg(target_arch = "x86_64")]
+        Some(Weave::Tiles) => WOVEN_BATCH / 2,
         _ => BATCH,
     }
 }
 
-/// Cuts a list of rows into blocks of one segment each. Allocates nothing if `blocks` has room for one per row.
-pub(crate) fn cut_blocks(kv: &KvStore, segments: impl Iterator<Item = u32>, blocks: &mut Vec<RowBlock>) {
+/// Cuts a list of rows into blocks of one segment each, for some threads. Allocates nothing if `blocks` has room for one per
+/// row.
+pub(crate) fn cut_blocks(
+    kv: &KvStore,
+    threads: usize,
+    segments: impl ExactSizeIterator<Item = u32>,
+    blocks: &mut Vec<RowBlock>,
+) {
     let shape = kv.shape();
-    let most = (batch_of(kv) * shape.kv_heads / shape.heads).max(4) as u32;
+    let most = (batch_of(kv, segments.len(), threads) * shape.kv_heads / shape.heads).max(4) as u32;
     blocks.clear();
     for (index, segment) in segments.enumerate() {
         match blocks.last_mut() {
@@ -156,16 +167,15 @@ impl Attend<'_> {
             let (index, head) = (block.first as usize + query / group, kv_head * group + query % group);
             (index * shape.heads + head) * head_dim
         };
-        let most = batch_of(self.kv);
-        for first in (0..queries).step_by(most) {
-            for query in first..queries.min(first + most) {
+        for first in (0..queries).step_by(WOVEN_BATCH) {
+            for query in first..queries.min(first + WOVEN_BATCH) {
                 let row = self.rows[block.first as usize + query / group];
-                batch.push(&self.queries[start(query)..][..head_dim], self.limits[row as usize] as usize);
+                batch.push(self.isa, &self.queries[start(query)..][..head_dim], self.limits[row as usize] as usize);
             }
             batch.pad();
             self.through_strides(&mut batch, table, kv_head, take);
             // SAFETY: each row and head is a query of exactly one task, and comes once in it.
-            batch.finish(|query| unsafe { out.part(start(first + query)..start(first + query) + head_dim) });
+            batch.finish(self.isa, |query| unsafe { out.part(start(first + query)..start(first + query) + head_dim) });
         }
     }
 

@@ -45,7 +45,7 @@ impl Case {
     fn run(&self, isa: Isa, threads: usize, queries: &[f32], limits: &[u32]) -> Vec<f32> {
         let rows: Vec<u32> = (0..limits.len() as u32).collect();
         let mut blocks = Vec::new();
-        cut_blocks(&self.kv, rows.iter().map(|_| 0), &mut blocks);
+        cut_blocks(&self.kv, threads, rows.iter().map(|_| 0), &mut blocks);
         let mut out = vec![f32::NAN; queries.len()];
         let table = |_| &self.table[..];
         let (kv, blocks) = (&self.kv, &blocks[..]);

@@ -8,8 +8,13 @@ use std::mem::MaybeUninit;
 
 use demask_tensor::PAGE;
 
-use super::TILE_BATCH;
-use crate::{kv::MOST_PAIRED, linear::activation::round_bf16};
+use super::WOVEN_BATCH;
+use crate::{
+    elementwise::{Lanes, Operation, dispatch},
+    isa::Isa,
+    kv::MOST_PAIRED,
+    linear::activation::round_bf16,
+};
 
 /// Pages of a stride.
 pub(super) const STRIDE_PAGES: usize = 8;
@@ -18,24 +23,19 @@ pub(super) const STRIDE: usize = STRIDE_PAGES * PAGE;
 /// Queries that are multiplied at a time, at most.
 pub(super) const MOST_AT_A_TIME: usize = 32;
 
-/// The polynomial of `2^r` for `|r| <= 1/2`: `ln(2)^k / k!`, the highest first (Taylor's of degree 6, whose rest is below
-/// 2e-7 there). That is enough for weights that are rounded to bf16.
-pub(super) const EXP2: [f32; 7] =
-    [1.540_353e-4, 1.333_355_8e-3, 9.618_129e-3, 5.550_411e-2, 2.402_265e-1, 6.931_472e-1, 1.0];
-
 /// Queries, and everything that is computed for them.
 #[repr(align(64))]
 pub(super) struct Batch {
-    /// `[TILE_BATCH, head_dim]`, bf16; after the last one as many zeros as may be multiplied with it.
-    pub(super) queries: [MaybeUninit<u16>; (TILE_BATCH + MOST_AT_A_TIME) * MOST_PAIRED],
-    /// `[TILE_BATCH, head_dim]`: weighted sums of the values so far, relative to the largest scores; after the last one room for
+    /// `[WOVEN_BATCH, head_dim]`, bf16; after the last one as many zeros as may be multiplied with it.
+    pub(super) queries: [MaybeUninit<u16>; (WOVEN_BATCH + MOST_AT_A_TIME) * MOST_PAIRED],
+    /// `[WOVEN_BATCH, head_dim]`: weighted sums of the values so far, relative to the largest scores; after the last one room for
     /// as many as are multiplied with it.
-    pub(super) sums: [MaybeUninit<f32>; (TILE_BATCH + MOST_AT_A_TIME) * MOST_PAIRED],
+    pub(super) sums: [MaybeUninit<f32>; (WOVEN_BATCH + MOST_AT_A_TIME) * MOST_PAIRED],
     /// `[MOST_AT_A_TIME, STRIDE]`.
     pub(super) scores: [MaybeUninit<f32>; MOST_AT_A_TIME * STRIDE],
     /// `[MOST_AT_A_TIME, STRIDE]`, bf16.
     pub(super) weights: [MaybeUninit<u16>; MOST_AT_A_TIME * STRIDE],
-    pub(super) states: [State; TILE_BATCH],
+    pub(super) states: [State; WOVEN_BATCH],
     pub(super) head_dim: usize,
     /// `head_dim^-0.5 / ln 2`: powers of two are quicker than those of e.
     pub(super) scale: f32,
@@ -87,11 +87,11 @@ impl Batch {
     pub(super) fn new(head_dim: usize) -> Self {
         assert!(head_dim.is_multiple_of(16) && head_dim <= MOST_PAIRED, "width of a head");
         Self {
-            queries: [MaybeUninit::uninit(); (TILE_BATCH + MOST_AT_A_TIME) * MOST_PAIRED],
-            sums: [MaybeUninit::uninit(); (TILE_BATCH + MOST_AT_A_TIME) * MOST_PAIRED],
+            queries: [MaybeUninit::uninit(); (WOVEN_BATCH + MOST_AT_A_TIME) * MOST_PAIRED],
+            sums: [MaybeUninit::uninit(); (WOVEN_BATCH + MOST_AT_A_TIME) * MOST_PAIRED],
             scores: [MaybeUninit::uninit(); MOST_AT_A_TIME * STRIDE],
             weights: [MaybeUninit::uninit(); MOST_AT_A_TIME * STRIDE],
-            states: [State { limit: 0, largest: 0.0, weight: 0.0, decay: 0.0 }; TILE_BATCH],
+            states: [State { limit: 0, largest: 0.0, weight: 0.0, decay: 0.0 }; WOVEN_BATCH],
             head_dim,
             scale: std::f32::consts::LOG2_E / (head_dim as f32).sqrt(),
             count: 0,
@@ -99,12 +99,10 @@ impl Batch {
     }
 
     /// Adds a query; there must be room.
-    pub(super) fn push(&mut self, query: &[f32], limit: usize) {
-        let start = self.count * self.head_dim;
-        let row = &mut self.queries[start..start + self.head_dim];
+    pub(super) fn push(&mut self, isa: Isa, query: &[f32], limit: usize) {
         assert_eq!(query.len(), self.head_dim, "width of a query");
-        row.iter_mut().zip(query).for_each(|(to, &value)| *to = MaybeUninit::new(round_bf16(value)));
-        self.sums[start..start + self.head_dim].fill(MaybeUninit::new(0.0));
+        let place = self.count * self.head_dim..(self.count + 1) * self.head_dim;
+        dispatch(isa, Begin { query, rounded: &mut self.queries[place.clone()], sums: &mut self.sums[place] });
         self.states[self.count] = State { limit, largest: f32::NEG_INFINITY, weight: 0.0, decay: 0.0 };
         self.count += 1;
     }
@@ -137,7 +135,8 @@ impl Batch {
     }
 
     /// Makes sums relative to the new largest scores. Where these are as before, so are the sums.
-    #[inline(always)]
+    #[inline]
+    #[target_feature(enable = "avx512f")]
     pub(super) fn decay(&mut self, set: Set) {
         let states = &self.states[set.first..][..set.count];
         let sums = self.sums[set.first * self.head_dim..].chunks_exact_mut(self.head_dim);
@@ -150,13 +149,48 @@ impl Batch {
     }
 
     /// Writes result after result, and empties the batch.
-    pub(super) fn finish<'o>(&mut self, mut out: impl FnMut(usize) -> &'o mut [f32]) {
+    pub(super) fn finish<'o>(&mut self, isa: Isa, mut out: impl FnMut(usize) -> &'o mut [f32]) {
         for (index, state) in self.states[..self.count].iter().enumerate() {
-            let factor = 1.0 / state.weight;
             let sums = &self.sums[index * self.head_dim..(index + 1) * self.head_dim];
-            // SAFETY: sums were filled when the query was added, and only floats were written to them since.
-            out(index).iter_mut().zip(sums).for_each(|(out, sum)| *out = unsafe { sum.assume_init() } * factor);
+            dispatch(isa, Finish { sums, factor: 1.0 / state.weight, out: out(index) });
         }
         self.count = 0;
+    }
+}
+
+/// A query before its first key.
+struct Begin<'a> {
+    query: &'a [f32],
+    rounded: &'a mut [MaybeUninit<u16>],
+    sums: &'a mut [MaybeUninit<f32>],
+}
+
+impl Operation for Begin<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let to = self.rounded.iter_mut().zip(self.query);
+        to.for_each(|(to, &value)| *to = MaybeUninit::new(round_bf16(value)));
+        self.sums.fill(MaybeUninit::new(0.0));
+    }
+}
+
+/// A query after its last key.
+struct Finish<'a> {
+    sums: &'a [MaybeUninit<f32>],
+    factor: f32,
+    out: &'a mut [f32],
+}
+
+impl Operation for Finish<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        for (out, sum) in self.out.iter_mut().zip(self.sums) {
+            // SAFETY: sums were filled when the query was added, and only floats were written to them since.
+            *out = unsafe { sum.assume_init() } * self.factor;
+        }
     }
 }

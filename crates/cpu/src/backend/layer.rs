@@ -353,7 +353,7 @@ fn store(tools: &Tools, at: At<'_>, (tensor, fresh): (Tensor, &[f32]), kv: &mut 
 pub(super) fn attend((tools, work): Parts<'_>, layer: usize, rows: Rows, kv: &KvStore) {
     let Workspace { prepared: taken, blocks, queries, attended, .. } = work;
     let list = taken.list(rows);
-    cut_blocks(kv, list.iter().map(|&row| taken.segment_of[row as usize]), blocks);
+    cut_blocks(kv, tools.pool.threads(), list.iter().map(|&row| taken.segment_of[row as usize]), blocks);
     let launch = &taken.launch;
     let table = |segment: u32| {
         let range = &launch.segments[segment as usize].table;
