@@ -4,21 +4,63 @@ use std::{
     alloc::{self, Layout},
     ops::Range,
     ptr::NonNull,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 /// Alignment of every [`AlignedBytes`]: one cache line, which is also the widest vector and tile row.
 const ALIGNMENT: usize = 64;
 
 /// Smallest size that is requested from the operating system itself, which zeroes it on first touch, near the touching
-/// thread, and in huge pages where it has them: twice the size of a huge page, so that one fits at any alignment.
-const MAPPED: usize = 4 << 20;
+/// thread, and in huge pages where it has them.
+const MAPPED: usize = 64 << 10;
+/// Smallest size with a map of its own. Smaller buffers stand side by side in maps of [`SHARED`] bytes: most of their memory
+/// would be outside huge pages otherwise, and a core would wait for addresses of pages.
+const ALONE: usize = 16 << 20;
+/// Bytes of a map that buffers share.
+const SHARED: usize = 64 << 20;
 
 /// Memory on a cache-line boundary, zeroed, of fixed size, viewed as plain numbers of any type.
 pub struct AlignedBytes {
     pointer: NonNull<u8>,
     length: usize,
-    /// Mapping that owns the memory; none if it is on the heap.
-    map: Option<memmap2::MmapMut>,
+    /// Mapping that has the memory; none if it is on the heap.
+    map: Option<Arc<memmap2::MmapMut>>,
+}
+
+/// The map that buffers come from, one after the other, and its part that none has had yet.
+struct SharedMap {
+    map: Arc<memmap2::MmapMut>,
+    rest: Range<*mut u8>,
+}
+
+// SAFETY: addresses of memory that no buffer has.
+unsafe impl Send for SharedMap {}
+
+static SHARED_MAP: Mutex<Option<SharedMap>> = Mutex::new(None);
+
+impl SharedMap {
+    fn new() -> Option<Self> {
+        let (map, rest) = map(SHARED)?;
+        Some(Self { map, rest })
+    }
+
+    /// Takes a part, if there is enough left.
+    fn take(&mut self, length: usize) -> Option<AlignedBytes> {
+        let needed = length.next_multiple_of(ALIGNMENT);
+        let left = self.rest.end as usize - self.rest.start as usize;
+        let pointer = NonNull::new(self.rest.start).filter(|_| needed <= left)?;
+        self.rest.start = self.rest.start.wrapping_add(needed);
+        Some(AlignedBytes { pointer, length, map: Some(Arc::clone(&self.map)) })
+    }
+}
+
+/// Maps memory, and wishes for huge pages, which a system without them refuses.
+fn map(length: usize) -> Option<(Arc<memmap2::MmapMut>, Range<*mut u8>)> {
+    let mut map = memmap2::MmapMut::map_anon(length).ok()?;
+    #[cfg(all(target_os = "linux", not(miri)))]
+    let _ = map.advise(memmap2::Advice::HugePage);
+    let range = map.as_mut_ptr_range();
+    Some((Arc::new(map), range))
 }
 
 // SAFETY: the buffer owns its memory exclusively; access follows the borrow of the buffer.
@@ -29,8 +71,13 @@ unsafe impl Sync for AlignedBytes {}
 impl AlignedBytes {
     /// `length` zero bytes, or `None` if the system will not give them.
     pub fn try_zeroed(length: usize) -> Option<Self> {
-        if length >= MAPPED {
+        if length >= ALONE {
             return Self::try_mapped(length);
+        }
+        if length >= MAPPED
+            && let Some(part) = Self::try_shared(length)
+        {
+            return Some(part);
         }
         let layout = Layout::from_size_align(length.max(1), ALIGNMENT).ok()?;
         // SAFETY: the layout has a non-zero size.
@@ -38,14 +85,19 @@ impl AlignedBytes {
         Some(Self { pointer, length, map: None })
     }
 
+    /// A part of the shared map, or of a new one if that is used up.
+    fn try_shared(length: usize) -> Option<Self> {
+        let mut shared = SHARED_MAP.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(part) = shared.as_mut().and_then(|shared| shared.take(length)) {
+            return Some(part);
+        }
+        shared.insert(SharedMap::new()?).take(length)
+    }
+
     /// `length` zero bytes that the system gives when they are first touched, or `None` if it will not give them.
     pub fn try_mapped(length: usize) -> Option<Self> {
-        let mut map = memmap2::MmapMut::map_anon(length).ok()?;
-        // Huge pages are a wish: a system without them refuses.
-        #[cfg(all(target_os = "linux", not(miri)))]
-        let _ = map.advise(memmap2::Advice::HugePage);
-        let pointer = NonNull::new(map.as_mut_ptr())?;
-        Some(Self { pointer, length, map: Some(map) })
+        let (map, range) = map(length)?;
+        Some(Self { pointer: NonNull::new(range.start)?, length, map: Some(map) })
     }
 
     /// `length` zero bytes.
@@ -66,7 +118,7 @@ impl AlignedBytes {
         Some(copy)
     }
 
-    /// Gives the memory of a part back to the system, as far as it is the system's own and whole pages of it. The
+    /// Gives the memory of a part back to the system, as far as it came from there, and whole pages of it. The
     /// contents of the part are unspecified from then on: 0, or the former ones.
     ///
     /// # Panics
@@ -77,12 +129,14 @@ impl AlignedBytes {
         if self.map.is_some() {
             // SAFETY: the call takes a number.
             let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(part.len() + 1);
-            let (start, end) = (part.start.next_multiple_of(page), part.end / page * page);
+            let first = self.pointer.as_ptr() as usize;
+            let (start, end) = ((first + part.start).next_multiple_of(page), (first + part.end) / page * page);
             if start < end {
-                // SAFETY: the part is inside the private map that the buffer owns, which is borrowed exclusively; the
-                // system answers with zeros, which are numbers. If it refuses, all stays as it was.
-                let _ =
-                    unsafe { libc::madvise(self.pointer.as_ptr().add(start).cast(), end - start, libc::MADV_DONTNEED) };
+                // SAFETY: the part is inside the private map, and the buffer's own, which is borrowed exclusively; the system
+                // answers with zeros, which are numbers. If it refuses, all stays as it was.
+                let _ = unsafe {
+                    libc::madvise(self.pointer.as_ptr().add(start - first).cast(), end - start, libc::MADV_DONTNEED)
+                };
             }
         }
     }
@@ -122,7 +176,10 @@ impl AlignedBytes {
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
-        if self.map.is_none()
+        if self.map.as_ref().is_some_and(|map| Arc::strong_count(map) > 1) {
+            // Others have parts of the map, which stays until the last is gone.
+            self.give_back(0..self.length);
+        } else if self.map.is_none()
             && let Ok(layout) = Layout::from_size_align(self.length.max(1), ALIGNMENT)
         {
             // SAFETY: allocated on the heap in `try_zeroed` with this very layout.
@@ -167,13 +224,34 @@ mod tests {
 
     #[test]
     fn memory_of_the_system_is_like_that_of_the_heap() {
-        for length in [MAPPED - 1, MAPPED, MAPPED + 1] {
+        for length in [MAPPED - 1, MAPPED, MAPPED + 1, ALONE - 1, ALONE] {
             let mut bytes = AlignedBytes::zeroed(length);
             assert_eq!((bytes.len(), bytes.as_ptr() as usize % ALIGNMENT), (length, 0));
             assert!(bytes.as_slice::<u8>().iter().all(|&byte| byte == 0));
             bytes.as_mut_slice::<u8>()[length - 1] = 7;
             assert_eq!((bytes.as_slice::<u8>()[length - 1], bytes.map.is_some()), (7, length >= MAPPED));
         }
+    }
+
+    #[test]
+    fn buffers_of_one_map_keep_apart() {
+        let filled = |value: u8| {
+            let mut bytes = AlignedBytes::zeroed(MAPPED + 100);
+            assert!(bytes.as_slice::<u8>().iter().all(|&byte| byte == 0));
+            bytes.as_mut_slice::<u8>().fill(value);
+            bytes
+        };
+        let mut all: Vec<_> = (1..=8).map(filled).collect();
+        // What a buffer gives back when it goes is its own, and never comes again.
+        drop(all.remove(3));
+        all.push(filled(9));
+        for (bytes, value) in all.iter().zip([1, 2, 3, 5, 6, 7, 8, 9]) {
+            assert!(bytes.as_slice::<u8>().iter().all(|&byte| byte == value), "{value}");
+        }
+        let alone = AlignedBytes::zeroed(ALONE);
+        assert!(alone.map.as_ref().is_some_and(|map| Arc::strong_count(map) == 1));
+        let shared = all.iter().filter(|bytes| bytes.map.as_ref().is_some_and(|map| Arc::strong_count(map) > 1));
+        assert!(shared.count() >= 7);
     }
 
     #[test]
