@@ -68,7 +68,9 @@ def decisions(found: str) -> Decisions:
 def _decision(answer: dict[str, Any]) -> Decision:
     probabilities: dict[Union[bool, str, int], float]
     if answer["type"] == "predicate":
-        probabilities = {True: answer["probability"], False: 1.0 - answer["probability"]}
+        yes = answer["probability"]
+        # The choice has its confidence to the last bit.
+        probabilities = {True: yes, False: 1.0 - yes if answer["choice"] else answer["confidence"]}
     else:
         probabilities = {one["value"]: one["probability"] for one in answer["probabilities"]}
     return Decision(

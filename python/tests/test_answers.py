@@ -358,6 +358,17 @@ def test_scores_logits_and_hidden_states(engine: demask.Model) -> None:
         engine.hidden(ids, 99)
 
 
+def test_the_probability_of_a_no_is_its_confidence_to_the_last_bit() -> None:
+    from demask._decision import decisions
+
+    answer = {"type": "predicate", "name": None, "choice": False, "probability": 0.4999818801879962, "mass": 1.0}
+    costs = {"input_tokens": 1, "cached_tokens": 0, "forwards": 1, "flops": 1.0, "seconds": 1.0}
+    answer["confidence"] = 0.5000181198120038
+    assert 1.0 - 0.4999818801879962 != answer["confidence"]
+    found = decisions(json.dumps({"answers": [answer], **costs})).answers[0]
+    assert found.probabilities == {True: 0.4999818801879962, False: found.confidence}
+
+
 def test_decisions_are_the_servers(engine: demask.Model) -> None:
     questions: list[dict[str, Any]] = [
         {"type": "choice", "name": "sum", "instructions": "3+4=7 pears.\nThe final answer is", "choices": ["9", "7"]},
