@@ -11,11 +11,11 @@ use std::{
 const ALIGNMENT: usize = 64;
 
 /// Smallest size that is requested from the operating system itself, which zeroes it on first touch, near the touching
-/// thread, and in huge pages where it has them.
-const MAPPED: usize = 64 << 10;
-/// Smallest size with a map of its own. Smaller buffers stand side by side in maps of [`SHARED`] bytes: most of their memory
-/// would be outside huge pages otherwise, and a core would wait for addresses of pages.
-const ALONE: usize = 16 << 20;
+/// thread, and in huge pages where it has them: twice the size of a huge page, so that one fits at any alignment.
+const MAPPED: usize = 4 << 20;
+/// Smallest and largest size (exclusive) of buffers that stand together in a map of [`SHARED`] bytes. Smaller ones gain
+/// nothing, and larger ones have huge pages of their own.
+const TOGETHER: Range<usize> = 64 << 10..16 << 20;
 /// Bytes of a map that buffers share.
 const SHARED: usize = 64 << 20;
 
@@ -71,18 +71,21 @@ unsafe impl Sync for AlignedBytes {}
 impl AlignedBytes {
     /// `length` zero bytes, or `None` if the system will not give them.
     pub fn try_zeroed(length: usize) -> Option<Self> {
-        if length >= ALONE {
+        if length >= MAPPED {
             return Self::try_mapped(length);
-        }
-        if length >= MAPPED
-            && let Some(part) = Self::try_shared(length)
-        {
-            return Some(part);
         }
         let layout = Layout::from_size_align(length.max(1), ALIGNMENT).ok()?;
         // SAFETY: the layout has a non-zero size.
         let pointer = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?;
         Some(Self { pointer, length, map: None })
+    }
+
+    /// `length` zero bytes beside other buffers of the kind, or `None` if the system will not give them. Together they fill
+    /// huge pages, which one alone has too few bytes for: a core waits for addresses of small pages. For buffers that live
+    /// long and end together, as a model's weights do: the memory of one that ends alone may stay the process's.
+    pub fn try_together(length: usize) -> Option<Self> {
+        let part = TOGETHER.contains(&length).then(|| Self::try_shared(length)).flatten();
+        part.or_else(|| Self::try_zeroed(length))
     }
 
     /// A part of the shared map, or of a new one if that is used up.
@@ -113,7 +116,7 @@ impl AlignedBytes {
 
     /// Copies the bytes into memory of their own, or returns `None` if the system will not give it.
     pub fn try_clone(&self) -> Option<Self> {
-        let mut copy = Self::try_zeroed(self.length)?;
+        let mut copy = Self::try_together(self.length)?;
         copy.as_mut_slice::<u8>().copy_from_slice(self.as_slice());
         Some(copy)
     }
@@ -224,7 +227,7 @@ mod tests {
 
     #[test]
     fn memory_of_the_system_is_like_that_of_the_heap() {
-        for length in [MAPPED - 1, MAPPED, MAPPED + 1, ALONE - 1, ALONE] {
+        for length in [MAPPED - 1, MAPPED, MAPPED + 1] {
             let mut bytes = AlignedBytes::zeroed(length);
             assert_eq!((bytes.len(), bytes.as_ptr() as usize % ALIGNMENT), (length, 0));
             assert!(bytes.as_slice::<u8>().iter().all(|&byte| byte == 0));
@@ -236,7 +239,7 @@ mod tests {
     #[test]
     fn buffers_of_one_map_keep_apart() {
         let filled = |value: u8| {
-            let mut bytes = AlignedBytes::zeroed(MAPPED + 100);
+            let mut bytes = AlignedBytes::try_together(TOGETHER.start + 100).unwrap();
             assert!(bytes.as_slice::<u8>().iter().all(|&byte| byte == 0));
             bytes.as_mut_slice::<u8>().fill(value);
             bytes
@@ -248,16 +251,18 @@ mod tests {
         for (bytes, value) in all.iter().zip([1, 2, 3, 5, 6, 7, 8, 9]) {
             assert!(bytes.as_slice::<u8>().iter().all(|&byte| byte == value), "{value}");
         }
-        let alone = AlignedBytes::zeroed(ALONE);
-        assert!(alone.map.as_ref().is_some_and(|map| Arc::strong_count(map) == 1));
-        let shared = all.iter().filter(|bytes| bytes.map.as_ref().is_some_and(|map| Arc::strong_count(map) > 1));
-        assert!(shared.count() >= 7);
+        let owners = |bytes: &AlignedBytes| bytes.map.as_ref().map_or(0, Arc::strong_count);
+        assert!(all.iter().filter(|bytes| owners(bytes) > 1).count() >= 7);
+        let [small, large] =
+            [TOGETHER.start - 1, TOGETHER.end].map(|length| AlignedBytes::try_together(length).unwrap());
+        assert_eq!([owners(&small), owners(&large)], [0, 1]);
     }
 
     #[test]
     fn what_is_given_back_is_a_part_and_no_more() {
         let (length, part) = (1 << 20, 10_000..600_001);
-        for mut bytes in [AlignedBytes::try_mapped(length).unwrap(), AlignedBytes::zeroed(length)] {
+        for make in [AlignedBytes::try_mapped, AlignedBytes::try_together, AlignedBytes::try_zeroed] {
+            let mut bytes = make(length).unwrap();
             bytes.as_mut_slice::<u8>().fill(7);
             bytes.give_back(part.clone());
             let all = bytes.as_slice::<u8>();

@@ -137,7 +137,7 @@ impl Panels {
     fn new(format: WeightFormat, rows: usize, columns: usize, groups: usize) -> Result<Self, PackError> {
         let depth = format.depth(columns);
         let bytes = bytes(format, columns, groups);
-        let data = bytes.and_then(AlignedBytes::try_zeroed).ok_or_else(|| PackError::Memory {
+        let data = bytes.and_then(AlignedBytes::try_together).ok_or_else(|| PackError::Memory {
             rows,
             columns,
             source: OutOfMemory {
