@@ -18,8 +18,8 @@ pub(crate) const DEPTH: usize = ROW_BYTES / 2;
 /// Rows of inputs of which a step of two tiles of rows fetches a line.
 pub(crate) const ROWS_AHEAD: usize = 4;
 
-/// The current thread's eight tile registers, configured as tiles of full size: four of sums (0 to 3), two of inputs (4 and
-/// 5) and two of weights (6 and 7). Their contents live no longer than one product.
+/// The current thread's eight tile registers: four of sums (0 to 3), two of inputs (4 and 5) and two of weights (6 and 7),
+/// of full size but for rows that a product does not have. Their contents live no longer than one product.
 pub(crate) struct TileUnit {
     /// Mark that keeps tiles on their thread.
     _thread: PhantomData<*const ()>,
@@ -67,14 +67,20 @@ struct Configuration {
 const _: () = assert!(size_of::<Configuration>() == 64);
 
 impl Configuration {
-    /// Eight tiles of full size.
-    const fn new() -> Self {
+    /// Eight tiles with rows of full size. Those of sums and inputs have rows for a product of `rows` rows, at most twice
+    /// [`ROWS`].
+    const fn new(rows: usize) -> Self {
+        let first = if rows < ROWS { rows } else { ROWS };
+        // A tile has at least a row, even if nothing uses it.
+        let second = if rows > ROWS { rows - ROWS } else { 1 };
+        let [first, second, all] = [first as u8, second as u8, ROWS as u8];
         let mut row_bytes = [0; 16];
         let mut rows = [0; 16];
+        let of_tiles = [first, first, second, second, first, second, all, all];
         let mut tile = 0;
-        while tile < 8 {
+        while tile < of_tiles.len() {
             row_bytes[tile] = ROW_BYTES as u16;
-            rows[tile] = ROWS as u8;
+            rows[tile] = of_tiles[tile];
             tile += 1;
         }
         Self { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
@@ -181,13 +187,32 @@ macro_rules! products {
 }
 
 impl TileUnit {
-    /// Configures the thread's registers. Dropping the unit releases them.
+    /// Configures the thread's registers as tiles of full size. Dropping the unit releases them.
     ///
     /// # Safety
     /// The thread may execute tile instructions, and has no other unit.
     #[inline(always)]
     pub(crate) unsafe fn configure() -> Self {
-        let configuration: &'static Configuration = const { &Configuration::new() };
+        // SAFETY: the caller's promise.
+        unsafe { Self::configured(const { &Configuration::new(2 * ROWS) }) }
+    }
+
+    /// Configures the thread's registers for products of so many rows, from 1 to 32, in [steps](Self::step): fewer rows
+    /// take less time to load, to multiply and to store.
+    ///
+    /// # Safety
+    /// As [`configure`](Self::configure).
+    #[inline(always)]
+    pub(crate) unsafe fn configure_rows(rows: usize) -> Self {
+        debug_assert!((1..=2 * ROWS).contains(&rows), "{rows} rows");
+        // SAFETY: the caller's promise.
+        unsafe { Self::configured(&Configuration::new(rows)) }
+    }
+
+    /// # Safety
+    /// As [`configure`](Self::configure).
+    #[inline(always)]
+    unsafe fn configured(configuration: &Configuration) -> Self {
         // SAFETY: the caller vouches for the instruction; the operand is a valid configuration of 64 bytes.
         unsafe {
             asm!(
@@ -430,7 +455,8 @@ mod tests {
         }
     }
 
-    /// Sums of two steps that stay in tiles between them: of one tile of rows, and of two.
+    /// Sums of two steps that stay in tiles between them: of one tile of rows and of two, whole ones and others. Nothing is
+    /// written beyond the rows.
     #[test]
     fn sums_stay_from_step_to_step() {
         const RIGHT: usize = 2 * ROWS * WORDS;
@@ -442,12 +468,12 @@ mod tests {
         let tile = |start: usize, stride: usize| -> Tile {
             std::array::from_fn(|row| words[start + row * stride..][..WORDS].try_into().unwrap())
         };
-        for tall in [false, true] {
-            let rows = if tall { 2 * ROWS } else { ROWS };
-            let mut out = vec![7u32; rows * 2 * WORDS];
-            let mut expected = vec![[[0; WORDS]; ROWS]; rows / ROWS * 2];
+        for rows in [1, 5, ROWS, ROWS + 1, 2 * ROWS] {
+            let tall = rows > ROWS;
+            let mut out = vec![7u32; 2 * ROWS * 2 * WORDS];
+            let mut expected = vec![[[0; WORDS]; ROWS]; rows.div_ceil(ROWS) * 2];
             // SAFETY: the tier was just found; six tiles of words are enough for two of inputs and four of weights.
-            let mut unit = unsafe { TileUnit::configure() };
+            let mut unit = unsafe { TileUnit::configure_rows(rows) };
             unit.clear();
             for step in 0..2 {
                 let (input, weight) = (step * WORDS, 5 * ROWS * STRIDE / 8 + step * ROWS * WORDS);
@@ -465,7 +491,8 @@ mod tests {
             }
             // SAFETY: as above; `out` has as many rows.
             unsafe { unit.store(tall, out.as_mut_ptr().cast(), 2 * ROW_BYTES) };
-            for (row, found) in out.chunks(2 * WORDS).enumerate() {
+            assert!(out[rows * 2 * WORDS..].iter().all(|&word| word == 7), "{rows} rows");
+            for (row, found) in out[..rows * 2 * WORDS].chunks(2 * WORDS).enumerate() {
                 let [left, right] = [0, 1].map(|column| expected[row / ROWS * 2 + column][row % ROWS]);
                 assert_eq!(found, [left, right].concat(), "row {row} of {rows}");
             }
@@ -474,9 +501,11 @@ mod tests {
 
     #[test]
     fn tiles_are_of_full_size() {
-        let configuration = Configuration::new();
+        let configuration = Configuration::new(2 * ROWS);
         assert_eq!(configuration.palette, 1);
         assert_eq!((&configuration.row_bytes[..8], &configuration.rows[..8]), (&[64; 8][..], &[16; 8][..]));
         assert_eq!((&configuration.row_bytes[8..], &configuration.rows[8..]), (&[0; 8][..], &[0; 8][..]));
+        assert_eq!(Configuration::new(5).rows[..8], [5, 5, 1, 1, 5, 1, 16, 16]);
+        assert_eq!(Configuration::new(20).rows[..8], [16, 16, 4, 4, 16, 4, 16, 16]);
     }
 }

@@ -11,6 +11,7 @@ use demask_cpu::{
 };
 #[cfg(feature = "cuda")]
 use demask_cuda::{Card, Cuda, CudaOptions, Driver, NoGpu, Places};
+use demask_step::Mask;
 use demask_tensor::{AttentionShape, Dtype, PageKind, WorkspaceShape};
 
 /// Device that was requested.
@@ -63,8 +64,8 @@ pub enum WeightChoice {
 /// Rounding of the inputs of matrix products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ActivationChoice {
-    /// Integers for quantised weights on tiers where that is measured to be faster and as good, unless everything is to
-    /// be f32.
+    /// Integers for quantised weights where that is measured to be faster and as good, by the tier and the rows of the model's
+    /// forwards, unless everything is to be f32.
     #[default]
     Auto,
     /// The element type of the products.
@@ -162,13 +163,15 @@ impl UnusableDevice {
 }
 
 /// Reports whether int8 activations are faster by 0.3 times at least, and nearly as good, as `docs/performance.md` has
-/// it: with AVX2 and with dot products of bytes, not with AVX-512 alone, and not beside tile products of bf16. On ARM it
-/// is the count of products in an instruction that decides: four times as many bytes as floats, or twice as many as bf16.
-fn int8_pays(isa: Isa) -> bool {
+/// it: with AVX2 and with dot products of bytes, not with AVX-512 alone. Tile products of bf16 multiply many rows sooner, so
+/// that on their tier a model is to answer token by token. On ARM it is the count of products in an instruction that decides:
+/// four times as many bytes as floats, or twice as many as bf16.
+fn int8_pays(isa: Isa, attention: Mask) -> bool {
     match isa.tier() {
         Tier::Avx2 | Tier::AvxVnni | Tier::Dotprod | Tier::Bf16I8mm => true,
         Tier::Avx512 | Tier::Avx512Bf16 => isa.has_vnni(),
-        Tier::Portable | Tier::Amx | Tier::Neon => false,
+        Tier::Amx => attention == Mask::Causal,
+        Tier::Portable | Tier::Neon => false,
     }
 }
 
@@ -324,12 +327,13 @@ impl DeviceOptions {
         }
     }
 
-    /// The kind of matrix products for a checkpoint stored in `stored`.
-    pub fn products(&self, stored: Dtype) -> Result<Products, UnusableDevice> {
+    /// Returns the kind of matrix products for a checkpoint stored in `stored`, whose model has an attention mask. A guide's
+    /// forwards have the rows of the model that it judges, and so its mask.
+    pub fn products(&self, stored: Dtype, attention: Mask) -> Result<Products, UnusableDevice> {
         let (dtype, quantisation) = (self.resolve_dtype(stored), self.quantize.quantisation());
         let on_cpu = !matches!(self.device, DeviceChoice::Cuda(_));
         let quantised = quantisation.is_some() || matches!(stored, Dtype::Block(_));
-        let auto = on_cpu && dtype == Dtype::Bf16 && quantised && int8_pays(self.isa()?);
+        let auto = on_cpu && dtype == Dtype::Bf16 && quantised && int8_pays(self.isa()?, attention);
         let activations = match self.activations {
             ActivationChoice::Int8 if !quantised => return Err(UnusableDevice::Activations),
             ActivationChoice::Int8 => Activations::Int8,
@@ -339,24 +343,24 @@ impl DeviceOptions {
         Ok(Products { dtype, quantisation, activations })
     }
 
-    /// Returns the options of the backend of a device that was [found](Self::resolved), for a checkpoint stored in
-    /// `stored`.
-    pub fn backend_options(&self, stored: Dtype) -> Result<BackendOptions, UnusableDevice> {
+    /// Returns the options of the backend of a device that was [found](Self::resolved), for a checkpoint as
+    /// [`products`](Self::products) has it.
+    pub fn backend_options(&self, stored: Dtype, attention: Mask) -> Result<BackendOptions, UnusableDevice> {
         match self.device {
             #[cfg(feature = "cuda")]
             DeviceChoice::Cuda(_) => {
-                let Products { dtype, quantisation, .. } = self.products(stored)?;
+                let Products { dtype, quantisation, .. } = self.products(stored, attention)?;
                 Ok(BackendOptions::Cuda(CudaOptions { dtype, quantisation }))
             }
             #[cfg(not(feature = "cuda"))]
             DeviceChoice::Cuda(number) => Err(UnusableDevice::NoCuda(number)),
-            DeviceChoice::Auto | DeviceChoice::Cpu => self.cpu_options(stored).map(BackendOptions::Cpu),
+            DeviceChoice::Auto | DeviceChoice::Cpu => self.cpu_options(stored, attention).map(BackendOptions::Cpu),
         }
     }
 
-    /// Returns the options of the CPU backend for a checkpoint stored in `stored`.
-    pub fn cpu_options(&self, stored: Dtype) -> Result<CpuOptions, UnusableDevice> {
-        let Products { dtype, quantisation, activations } = self.products(stored)?;
+    /// Returns the options of the CPU backend for a checkpoint as [`products`](Self::products) has it.
+    pub fn cpu_options(&self, stored: Dtype, attention: Mask) -> Result<CpuOptions, UnusableDevice> {
+        let Products { dtype, quantisation, activations } = self.products(stored, attention)?;
         Ok(CpuOptions { isa: self.isa()?, dtype, quantisation, activations, threads: self.thread_count()? })
     }
 }
@@ -534,7 +538,7 @@ mod tests {
     use super::*;
 
     fn activations(options: &DeviceOptions) -> Result<Activations, UnusableDevice> {
-        options.products(Dtype::Bf16).map(|products| products.activations)
+        options.products(Dtype::Bf16, Mask::Full).map(|products| products.activations)
     }
 
     #[test]
@@ -551,9 +555,12 @@ mod tests {
         let asked = DeviceOptions { activations: ActivationChoice::Int8, ..DeviceOptions::default() };
         let stored = Dtype::Block(BlockFormat::Q4K);
         let expected = Products { activations: Activations::Int8, ..Products::plain(Dtype::Bf16) };
-        assert_eq!(asked.products(stored).unwrap(), expected);
+        assert_eq!(asked.products(stored, Mask::Full).unwrap(), expected);
         let anew = DeviceOptions { quantize: WeightChoice::Q8, ..asked };
-        assert_eq!(anew.products(stored).unwrap(), Products { quantisation: Some(Quantisation::Q8), ..expected });
+        assert_eq!(
+            anew.products(stored, Mask::Full).unwrap(),
+            Products { quantisation: Some(Quantisation::Q8), ..expected }
+        );
     }
 
     #[test]
@@ -577,7 +584,7 @@ mod tests {
         let options = DeviceOptions { device, quantize: WeightChoice::Q8, ..DeviceOptions::default() };
         assert_eq!(activations(&options), Ok(Activations::Plain));
         let expected = CudaOptions { dtype: Dtype::Bf16, quantisation: Some(Quantisation::Q8) };
-        assert_eq!(options.backend_options(Dtype::Bf16), Ok(BackendOptions::Cuda(expected)));
+        assert_eq!(options.backend_options(Dtype::Bf16, Mask::Full), Ok(BackendOptions::Cuda(expected)));
     }
 
     #[test]
@@ -610,14 +617,14 @@ mod tests {
         for isa in Isa::available() {
             let options =
                 DeviceOptions { quantize: WeightChoice::Q8, tier: Some(isa.tier()), ..DeviceOptions::default() };
-            let expected = if int8_pays(isa) { Activations::Int8 } else { Activations::Plain };
+            let expected = if int8_pays(isa, Mask::Full) { Activations::Int8 } else { Activations::Plain };
             assert_eq!(activations(&options), Ok(expected), "{}", isa.tier());
             let plain = DeviceOptions { activations: ActivationChoice::Plain, ..options.clone() };
             assert_eq!(activations(&plain), Ok(Activations::Plain));
             let exact = DeviceOptions { dtype: DtypeChoice::F32, ..options };
             assert_eq!(activations(&exact), Ok(Activations::Plain));
         }
-        assert!(!int8_pays(Isa::available()[0]), "portable");
+        assert!(!int8_pays(Isa::available()[0], Mask::Causal), "portable");
     }
 
     #[test]
@@ -626,10 +633,21 @@ mod tests {
         for isa in Isa::available() {
             let options =
                 DeviceOptions { device: DeviceChoice::Cpu, tier: Some(isa.tier()), ..DeviceOptions::default() };
-            let expected = if int8_pays(isa) { Activations::Int8 } else { Activations::Plain };
-            assert_eq!(options.products(stored).unwrap().activations, expected, "{}", isa.tier());
-            let exact = DeviceOptions { dtype: DtypeChoice::F32, ..options };
-            assert_eq!(exact.products(stored).unwrap().activations, Activations::Plain);
+            for attention in [Mask::Full, Mask::blocks(4), Mask::Causal] {
+                let expected = if int8_pays(isa, attention) { Activations::Int8 } else { Activations::Plain };
+                assert_eq!(options.products(stored, attention).unwrap().activations, expected, "{}", isa.tier());
+                let exact = DeviceOptions { dtype: DtypeChoice::F32, ..options.clone() };
+                assert_eq!(exact.products(stored, attention).unwrap().activations, Activations::Plain);
+            }
+        }
+    }
+
+    #[test]
+    fn beside_tile_products_integers_are_for_models_that_answer_token_by_token() {
+        for isa in Isa::available().into_iter().filter(|isa| isa.tier() == Tier::Amx) {
+            let found = [Mask::Causal, Mask::blocks(4), Mask::Context { context: 0, block: 4 }, Mask::Full]
+                .map(|attention| int8_pays(isa, attention));
+            assert_eq!(found, [true, false, false, false]);
         }
     }
 }

@@ -152,7 +152,7 @@ impl Doctor {
             asked.resolved()?;
         }
         let device = &DeviceOptions { device: DeviceChoice::Cpu, ..asked.clone() }.resolved()?;
-        device.products(Dtype::F32)?;
+        device.products(Dtype::F32, Mask::Full)?;
         let (isa, threads) = (device.isa()?, device.thread_count()?);
         Ok(Self {
             cpu: Cpu {
@@ -268,7 +268,7 @@ fn fits(available: u64) -> Vec<Fits> {
     let needs = |like: Like, quantize| {
         let outline = ModelShape::of_shape(like, None).ok()?;
         let device = DeviceOptions { device: DeviceChoice::Cpu, quantize, ..DeviceOptions::default() };
-        let options = device.backend_options(Dtype::Bf16).ok()?;
+        let options = device.backend_options(Dtype::Bf16, outline.info().facts().mask).ok()?;
         let spec = outline.info().spec();
         Some(
             Footprint::of(spec, (outline.stored(), None), &options, POSITIONS, std::slice::from_ref(&answer))

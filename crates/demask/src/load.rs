@@ -7,7 +7,7 @@ use demask_cpu::CpuBackend;
 #[cfg(feature = "cuda")]
 use demask_cuda::{CudaBackend, gpu::Gpu};
 use demask_model::{AdapterUse, LoadError, Runner, WeightSource};
-use demask_step::{SequenceLimits, SequenceSpec};
+use demask_step::{Mask, SequenceLimits, SequenceSpec};
 use demask_tensor::Backend;
 
 #[cfg(feature = "cuda")]
@@ -39,7 +39,7 @@ pub type LoadObserver<'a> = dyn FnMut(LoadProgress<'_>) -> bool + 'a;
 impl Opened {
     /// Bytes that it needs on a device while sequences with these needs are open.
     pub fn footprint(&self, device: &DeviceOptions, sequences: &[SequenceLimits]) -> Result<Footprint, ModelError> {
-        Loading { info: &self.info, source: &self.source }.footprint(device, sequences)
+        self.own().footprint(device, sequences)
     }
 
     /// Matrices whose blocks take more memory on a device than in their file, because no kernel there has their format. None, if
@@ -47,7 +47,7 @@ impl Opened {
     pub fn widened(&self, device: &DeviceOptions) -> Result<Vec<MatrixFormats>, ModelError> {
         let mut widened = Vec::new();
         for one in self.all() {
-            let options = device.backend_options(one.source.main_dtype())?;
+            let options = device.backend_options(one.source.main_dtype(), one.attention)?;
             if device.quantize != WeightChoice::Plain {
                 return Ok(Vec::new());
             }
@@ -61,8 +61,12 @@ impl Opened {
     /// The model and its guides.
     fn all(&self) -> impl Iterator<Item = Loading<'_>> {
         let guides = self.info.guides.iter().zip(&self.guides);
-        let guides = guides.map(|(guide, source)| Loading { info: &guide.info, source });
-        std::iter::once(Loading { info: &self.info, source: &self.source }).chain(guides)
+        let guides = guides.map(|(guide, source)| Loading { info: &guide.info, source, ..self.own() });
+        std::iter::once(self.own()).chain(guides)
+    }
+
+    fn own(&self) -> Loading<'_> {
+        Loading { info: &self.info, source: &self.source, attention: self.info.facts().mask }
     }
 
     /// Loads the weights, its guides' too, if there is memory for them and for the sequences that will be open at the same
@@ -93,8 +97,7 @@ impl Opened {
         row_budget: Option<usize>,
         progress: &mut LoadObserver<'_>,
     ) -> Result<Model, ModelError> {
-        let own = Loading { info: &self.info, source: &self.source };
-        let network = own.load_on(backend, row_budget, progress)?;
+        let network = self.own().load_on(backend, row_budget, progress)?;
         Model::of(self.info, vec![network])
     }
 }
@@ -103,12 +106,14 @@ impl Opened {
 struct Loading<'a> {
     info: &'a ModelInfo,
     source: &'a StoredWeights,
+    /// The model's attention mask, of a guide that of the model that it judges.
+    attention: Mask,
 }
 
 impl Loading<'_> {
     fn footprint(&self, device: &DeviceOptions, sequences: &[SequenceLimits]) -> Result<Footprint, ModelError> {
         let spec = self.info.spec();
-        let options = device.backend_options(self.source.main_dtype())?;
+        let options = device.backend_options(self.source.main_dtype(), self.attention)?;
         let row_budget = device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
         Footprint::of_files(spec, self.source, &options, row_budget, sequences)
             .map_err(|error| self.failed(error.into()))
@@ -127,7 +132,7 @@ impl Loading<'_> {
             DeviceChoice::Cuda(number) => self.load_on_gpu(device, number, sequences, progress),
             _ => {
                 self.check_memory(device, sequences, "memory", demask_cpu::available_memory())?;
-                let backend = CpuBackend::new(device.cpu_options(self.source.main_dtype())?);
+                let backend = CpuBackend::new(device.cpu_options(self.source.main_dtype(), self.attention)?);
                 self.load_on(backend, device.row_budget, progress)
             }
         }
@@ -142,7 +147,7 @@ impl Loading<'_> {
         progress: &mut LoadObserver<'_>,
     ) -> Result<LoadedNetwork, ModelError> {
         let stored = self.source.main_dtype();
-        let BackendOptions::Cuda(options) = device.backend_options(stored)? else {
+        let BackendOptions::Cuda(options) = device.backend_options(stored, self.attention)? else {
             return Err(UnusableDevice::NoCuda(number).into());
         };
         let spec = self.info.spec();

@@ -11,7 +11,7 @@ use demask::{DtypeChoice, Options, Prompt, WeightChoice};
 use demask_checkpoint::{Checkpoint, ModelFiles, StoredWeights};
 use demask_cpu::CpuBackend;
 use demask_model::{Role, WeightError, WeightSource, expected_tensors};
-use demask_step::Job;
+use demask_step::{Job, Mask};
 use demask_tensor::StoredTensor;
 
 /// All checkpoints of the project.
@@ -95,7 +95,8 @@ fn tensors_are_announced_once_before_they_are_read() {
         let (source, text) = Checkpoint::open(ModelFiles::directory(&path).unwrap()).unwrap().release_weights();
         let watched = Watched { source, calls: RefCell::default() };
         let mut told = 0;
-        let backend = CpuBackend::new(DeviceOptions::default().cpu_options(watched.source.main_dtype()).unwrap());
+        let backend =
+            CpuBackend::new(DeviceOptions::default().cpu_options(watched.source.main_dtype(), Mask::Full).unwrap());
         let progress = &mut |read| {
             let more = read > told;
             told = read;

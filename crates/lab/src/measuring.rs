@@ -7,7 +7,7 @@ use demask::DeviceChoice;
 use demask::DeviceOptions;
 use demask_cpu::{isa::Isa, linear::Products, pool::Pool};
 use demask_measure::{ceiling, reading::Reading};
-use demask_step::random::token_bits;
+use demask_step::{Mask, random::token_bits};
 use demask_tensor::Dtype;
 use serde::Serialize;
 
@@ -76,12 +76,12 @@ pub struct Ceilings {
 }
 
 impl Ceilings {
-    /// Measures the ceilings of a device's products with weights that are stored in a type.
+    /// Measures the ceilings of a device's products with weights that are stored in a type, of a model with an attention mask.
     ///
     /// # Errors
     /// If the device cannot be used.
-    pub fn of(device: &DeviceOptions, stored: Dtype) -> anyhow::Result<Self> {
-        let products = device.products(stored)?;
+    pub fn of(device: &DeviceOptions, stored: Dtype, attention: Mask) -> anyhow::Result<Self> {
+        let products = device.products(stored, attention)?;
         #[cfg(feature = "cuda")]
         if let DeviceChoice::Cuda(number) = device.device {
             return Self::on_gpu(&device.open_gpu(number)?, products.dtype);

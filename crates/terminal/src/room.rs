@@ -24,7 +24,7 @@ const POSITIONS: usize = 1000;
 /// # Errors
 /// If the device cannot be used.
 pub fn footprint(checkpoint: &Checkpoint, device: &DeviceOptions) -> anyhow::Result<Footprint> {
-    let options = device.backend_options(checkpoint.weights().main_dtype())?;
+    let options = device.backend_options(checkpoint.weights().main_dtype(), checkpoint.spec().attention)?;
     let answer = SequenceLimits { positions: POSITIONS, ..SequenceLimits::default() };
     Ok(Footprint::of_files(checkpoint.spec(), checkpoint.weights(), &options, POSITIONS, &[answer])?)
 }

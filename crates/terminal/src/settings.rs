@@ -6,7 +6,7 @@ use demask::{
     DeviceOptions, ModelInfo, Opened, UnusableDevice,
     layers::{decode::OptionsError, tensor::Dtype},
 };
-use demask::{Error, Like, LoadOptions, Model, Options, Prompt, seed};
+use demask::{Error, Like, LoadOptions, Mask, Model, Options, Prompt, seed};
 use demask_settings::layers::{Layered, Origin};
 
 use crate::{
@@ -122,7 +122,7 @@ pub fn usable(device: &DeviceOptions, source: &Source) -> Result<DeviceOptions, 
     device.isa()?;
     // A GGUF file may be quantised already: what that means for products is known when it is open.
     if !source.is_gguf() {
-        device.products(Dtype::F32)?;
+        device.products(Dtype::F32, Mask::Full)?;
     }
     device.thread_count()?;
     Ok(device)

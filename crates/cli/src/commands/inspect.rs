@@ -234,7 +234,7 @@ fn memories(checkpoint: &Checkpoint, device: &DeviceOptions) -> anyhow::Result<V
 
 /// Weights as they are packed, and K/V of full pages.
 fn memory(checkpoint: &Checkpoint, [name, dtype]: [&'static str; 2], device: &DeviceOptions) -> anyhow::Result<Memory> {
-    let options = device.backend_options(checkpoint.weights().main_dtype())?;
+    let options = device.backend_options(checkpoint.weights().main_dtype(), checkpoint.spec().attention)?;
     let canvas = SequenceLimits { positions: POSITIONS, ..SequenceLimits::default() };
     let Footprint { weights, cache, .. } =
         Footprint::of_files(checkpoint.spec(), checkpoint.weights(), &options, 1, &[canvas])?;

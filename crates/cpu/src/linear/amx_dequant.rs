@@ -29,7 +29,10 @@ use super::{
     packed::{GROUP, PANEL},
     unpacked::{self, Dequant, Pair, unpacks},
 };
-use crate::tiles::{ROW_BYTES, ROWS, Step, TileUnit};
+use crate::{
+    fetch::stream,
+    tiles::{ROW_BYTES, ROWS, Step, TileUnit},
+};
 
 unpacks!(Amx: amx::BF16, __m512, InPairs<C>, store, "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi");
 
@@ -87,7 +90,7 @@ unsafe fn unpack_while_multiplying<D: Dequant<__m512>, const IS_TALL: bool>(bloc
     // SAFETY: the caller vouches for the processor and the block, whose depth is a multiple of 32 and whose rows are whole
     // tiles. A part is unpacked before its step, and stays until its place in the ring comes again.
     unsafe {
-        let mut unit = TileUnit::configure();
+        let mut unit = TileUnit::configure_rows(block.rows);
         for group in 0..block.groups {
             let part = block.part(0, block.rows, group);
             let pair = Pair { start: part.weight, stride: block.panel_stride };
@@ -170,7 +173,9 @@ impl<C: Code> Dequant<__m512> for InPairs<C> {
         unsafe {
             let lines = C::CODING.panel_bytes() / QUAD_BYTES;
             for line in quad * lines / QUADS..(quad + 1) * lines / QUADS {
-                fetch_ahead(self.integers.add(line * QUAD_BYTES));
+                let line = self.integers.add(line * QUAD_BYTES);
+                // Whole bytes arrive at the pace of memory; fewer bits wait for their unpacking.
+                if C::CODING.bytes() { stream(line) } else { fetch_ahead(line) }
             }
             if C::CODING.halves() == 2 && quad == QUADS / 2 {
                 self.scales = self.second;

@@ -85,7 +85,7 @@ pub(super) enum Together {
 const TASKS: usize = 6;
 /// Rows of a thread from which on it takes all panels instead of a part of them: enough that panels, which each thread
 /// then unpacks and reads for itself, cost little.
-const OWN_ROWS: usize = 16;
+const OWN_ROWS: usize = 32;
 /// Bytes of all panels up to which a thread takes all of them: they fit into its second-level cache, beside its rows.
 const OWN_PANELS: usize = 1 << 20;
 
@@ -320,9 +320,9 @@ impl<'a> Product<'a> {
             sums.chunks_exact_mut(stride_of(groups)).for_each(behind);
         }
         self.accumulate((first_row, rows), (first_group, groups), sums.as_mut_ptr().cast());
-        // SAFETY: all of `sums` was filled with zeros, or is written by a kernel that begins at 0, in whole tiles of rows;
-        // kernels write nothing but floats.
-        let values = unsafe { std::slice::from_raw_parts(sums.as_ptr().cast::<f32>(), sums.len()) };
+        // SAFETY: all of `sums` was filled with zeros, or a kernel that begins at 0 has written these rows; kernels write
+        // nothing but floats.
+        let values = unsafe { std::slice::from_raw_parts(sums.as_ptr().cast::<f32>(), rows * stride_of(groups)) };
         finish(&Sums { values, first_row, rows, first_group, groups });
     }
 

@@ -6,7 +6,7 @@
 use demask_checkpoint::AdapterFacts;
 use demask_decode::{DecodingReceipt, Session};
 use demask_model::{ArchSpec, Convention, StepInput, WeightError, attention_shape, keys_read, step_cost};
-use demask_step::{Cost, ForwardInput, LayerRows, Operations, Predictions};
+use demask_step::{Cost, ForwardInput, LayerRows, Mask, Operations, Predictions};
 use demask_tensor::{PAGE, PageKind};
 use serde::Serialize;
 
@@ -157,15 +157,16 @@ fn rounded<S: serde::Serializer>(rows: &f64, serializer: S) -> Result<S::Ok, S::
 }
 
 impl Priced {
-    /// Creates the prices of a network of an architecture whose tensors are stored as a model shape's are.
+    /// Creates the prices of a network of an architecture whose tensors are stored as a model shape's are. The attention mask is
+    /// the one of network 0.
     fn new(
         spec: ArchSpec,
         shape: &ModelShape,
-        device: &DeviceOptions,
+        (device, attention): (&DeviceOptions, Mask),
         session: &Session,
         network: usize,
     ) -> Result<Self, EstimateError> {
-        let options: BackendOptions = device.backend_options(shape.main_dtype())?;
+        let options: BackendOptions = device.backend_options(shape.main_dtype(), attention)?;
         let row_budget = device.row_budget.unwrap_or(DEFAULT_ROW_BUDGET);
         let needs = session.needs_of(network);
         let memory = Footprint::of(&spec, (shape.stored(), shape.info().adapter()), &options, row_budget, &needs)?;
@@ -261,6 +262,7 @@ impl ModelShape {
         run: &mut Run<'_>,
     ) -> Result<Estimate, EstimateError> {
         let Counting { convention, device } = counting;
+        let device = (device, self.info().facts().mask);
         let mut networks = vec![Priced::new(spec, self, device, session, 0)?];
         if let Some(guide) = self.guide().filter(|_| session.has_guide()) {
             networks.push(Priced::new(guide.info().spec().clone(), guide, device, session, 1)?);

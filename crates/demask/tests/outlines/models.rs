@@ -121,7 +121,7 @@ fn file_type(format: BlockFormat) -> String {
             tier: Some(Tier::Portable),
             ..DeviceOptions::default()
         };
-        let options = device.backend_options(stored).unwrap();
+        let options = device.backend_options(stored, Mask::Full).unwrap();
         let taken = bits(options.matrix_bytes(stored, rows, columns), rows * columns);
         format!("{}, {taken}", options.matrix_format([stored; 2]))
     });
@@ -178,7 +178,7 @@ fn needed(outline: &ModelShape, quantize: WeightChoice) -> Footprint {
         tier: Some(Tier::Portable),
         ..DeviceOptions::default()
     };
-    let options = device.backend_options(Dtype::Bf16).unwrap();
+    let options = device.backend_options(Dtype::Bf16, Mask::Full).unwrap();
     let canvas = SequenceLimits { positions: 1000, ..SequenceLimits::default() };
     Footprint::of(outline.info().spec(), (outline.stored(), None), &options, 1, &[canvas]).unwrap()
 }

@@ -106,7 +106,7 @@ fn hoped(subject: &Subject<'_>, prompt_length: usize, seed: u64) -> anyhow::Resu
 /// Measures the machine; none where it is not this one, or where there is too little memory for it.
 fn machine(settings: &Settings, shape: &ModelShape) -> Option<Machine> {
     let device = settings.device().ok()?;
-    let Ceilings { tflops, gbs } = Ceilings::of(&device, shape.main_dtype()).ok()?;
+    let Ceilings { tflops, gbs } = Ceilings::of(&device, shape.main_dtype(), shape.info().facts().mask).ok()?;
     Some(Machine { tflops, gbs: gbs? })
 }
 

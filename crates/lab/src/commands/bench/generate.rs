@@ -95,7 +95,7 @@ pub fn run(settings: &Settings, args: &BenchGenerateArgs) -> anyhow::Result<()> 
     let mut model = request.load(opened, device, settings.screen)?.0.by_hand()?;
     let Request { prompt, options, .. } = request;
     let _watched = Watched::begin();
-    let ceilings = Ceilings::of(device, settings.source.stored_dtype(settings.screen)?)?;
+    let ceilings = Ceilings::of(device, settings.source.stored_dtype(settings.screen)?, model.info().facts().mask)?;
     let (mut last, mut read): (Option<Generation>, u64) = (None, 0);
     let seconds = Spread::timed(repeat, || {
         interrupt::check()?;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::measuring::{Ceilings, Rates, Spread, WARM, Work};
-use demask::{DeviceChoice, DeviceOptions};
+use demask::{DeviceChoice, DeviceOptions, Mask};
 use demask_cpu::{
     linear::{Linear, Quantisation},
     pool::Pool,
@@ -160,7 +160,7 @@ impl Workload<'_> {
     }
 
     fn on_processor(&self, device: &DeviceOptions) -> anyhow::Result<Measured> {
-        let linear = Linear::with_products(device.isa()?, device.products(self.stored)?);
+        let linear = Linear::with_products(device.isa()?, device.products(self.stored, Mask::Full)?);
         let pool = Pool::new(device.thread_count()?);
         let _watched = Watched::begin();
         let mut trial = LinearTrial::new(linear, &pool, self.stored, self.most_rows, self.inputs, self.outputs)?;

@@ -94,7 +94,7 @@ fn one_kernel(every: bool) -> anyhow::Result<()> {
 #[cfg(feature = "cuda")]
 fn gpu(device: &DeviceOptions) -> anyhow::Result<Option<demask_cuda::CudaBackend<demask_cuda::Driver>>> {
     let DeviceChoice::Cuda(number) = device.device else { return Ok(None) };
-    let Products { dtype, quantisation, .. } = device.products(Dtype::Bf16)?;
+    let Products { dtype, quantisation, .. } = device.products(Dtype::Bf16, demask::Mask::Full)?;
     let gpu = device.open_gpu(number)?;
     DeviceOptions::tell_experimental(gpu.card());
     Ok(Some(demask_cuda::CudaBackend::new(gpu, demask_cuda::CudaOptions { dtype, quantisation })))

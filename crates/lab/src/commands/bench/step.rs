@@ -160,9 +160,9 @@ pub fn run(settings: &Settings, args: &StepArgs) -> anyhow::Result<()> {
     let largest = shapes.iter().max_by_key(|shape| shape.all_rows()).map(|shape| SequenceSpec::from(shape.needs()));
     let mut model = load(opened, device, largest.as_slice(), settings.screen)?.by_hand()?;
     let _watched = Watched::begin();
-    let stored = settings.source.stored_dtype(settings.screen)?;
+    let (stored, attention) = (settings.source.stored_dtype(settings.screen)?, model.info().facts().mask);
     // The model has threads of its own: these end before it runs.
-    let ceilings = || Ceilings::of(device, stored);
+    let ceilings = || Ceilings::of(device, stored, attention);
     let before = ceilings()?;
     let mut measured = Vec::new();
     // A GPU that waits behind each part is slower than one that is let go.
