@@ -82,7 +82,7 @@ impl AlignedBytes {
 
     /// `length` zero bytes beside other buffers of the kind, or `None` if the system will not give them. Together they fill
     /// huge pages, which one alone has too few bytes for: a core waits for addresses of small pages. For buffers that live
-    /// long and end together, as a model's weights do: the memory of one that ends alone may stay the process's.
+    /// long and end together, as a model's weights and its inputs do: the memory of one that ends alone may stay the process's.
     pub fn try_together(length: usize) -> Option<Self> {
         let part = TOGETHER.contains(&length).then(|| Self::try_shared(length)).flatten();
         part.or_else(|| Self::try_zeroed(length))

@@ -73,7 +73,7 @@ impl InputBuffer {
         // No element takes more than four bytes.
         let lines = padded.checked_mul(4).map(|_| format.offset(padded))?.div_ceil(LINE) | 1;
         let stride = lines.checked_mul(LINE)?;
-        let data = AlignedBytes::try_zeroed(rows.checked_next_multiple_of(ROW_PADDING)?.checked_mul(stride)?)?;
+        let data = AlignedBytes::try_together(rows.checked_next_multiple_of(ROW_PADDING)?.checked_mul(stride)?)?;
         Some(Self { data, layout: Layout { isa, format, capacity: rows, width, stride } })
     }
 
