@@ -197,8 +197,8 @@ impl TileUnit {
         unsafe { Self::configured(const { &Configuration::new(2 * ROWS) }) }
     }
 
-    /// Configures the thread's registers for products of so many rows, from 1 to 32, in [steps](Self::step): fewer rows
-    /// take less time to load, to multiply and to store.
+    /// Configures the thread's registers for products of `rows` rows, from 1 to 32, in [steps](Self::step): fewer rows take
+    /// less time to load, to multiply and to store.
     ///
     /// # Safety
     /// As [`configure`](Self::configure).

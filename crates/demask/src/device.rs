@@ -163,8 +163,8 @@ impl UnusableDevice {
 }
 
 /// Reports whether int8 activations are faster by 0.3 times at least, and nearly as good, as `docs/performance.md` has
-/// it: with AVX2 and with dot products of bytes, not with AVX-512 alone. Tile products of bf16 multiply many rows sooner, so
-/// that on their tier a model is to answer token by token. On ARM it is the count of products in an instruction that decides:
+/// it: with AVX2 and with dot products of bytes, not with AVX-512 alone. Tile products of bf16 multiply many rows faster, so
+/// that on their tier int8 is for models that answer token by token. On ARM the count of products in an instruction decides:
 /// four times as many bytes as floats, or twice as many as bf16.
 fn int8_pays(isa: Isa, attention: Mask) -> bool {
     match isa.tier() {
@@ -327,8 +327,8 @@ impl DeviceOptions {
         }
     }
 
-    /// Returns the kind of matrix products for a checkpoint stored in `stored`, whose model has an attention mask. A guide's
-    /// forwards have the rows of the model that it judges, and so its mask.
+    /// Returns the kind of matrix products for a checkpoint stored in `stored` of a model with the mask `attention`. For a guide
+    /// that is the mask of the model that it judges, because its forwards have the same rows.
     pub fn products(&self, stored: Dtype, attention: Mask) -> Result<Products, UnusableDevice> {
         let (dtype, quantisation) = (self.resolve_dtype(stored), self.quantize.quantisation());
         let on_cpu = !matches!(self.device, DeviceChoice::Cuda(_));
@@ -556,9 +556,9 @@ mod tests {
         let stored = Dtype::Block(BlockFormat::Q4K);
         let expected = Products { activations: Activations::Int8, ..Products::plain(Dtype::Bf16) };
         assert_eq!(asked.products(stored, Mask::Full).unwrap(), expected);
-        let anew = DeviceOptions { quantize: WeightChoice::Q8, ..asked };
+        let rounded = DeviceOptions { quantize: WeightChoice::Q8, ..asked };
         assert_eq!(
-            anew.products(stored, Mask::Full).unwrap(),
+            rounded.products(stored, Mask::Full).unwrap(),
             Products { quantisation: Some(Quantisation::Q8), ..expected }
         );
     }

@@ -236,3 +236,21 @@ impl Model {
         Opened::of(checkpoint).load(device, &[], progress)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_guide_is_loaded_for_the_rows_of_the_model_that_it_judges() {
+        let open = |name: &str| {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo").join(name);
+            Opened::open(ModelFiles::directory(path).unwrap()).unwrap()
+        };
+        let attentions = |opened: &Opened| opened.all().map(|one| one.attention).collect::<Vec<_>>();
+        assert_eq!(attentions(&open("demo-qwen")), [Mask::Causal]);
+        assert_eq!(attentions(&open("demo-llada").guided_by(open("demo-qwen")).unwrap()), [Mask::Full; 2]);
+    }
+}
